@@ -5,9 +5,14 @@ A diagnostic is data until a reporter prints it; nothing else in shipgen prints 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
 
 
 class Severity(StrEnum):
@@ -86,3 +91,309 @@ class OutsideError(ShipgenError):
     """Something outside shipgen is missing or failed: Docker, a binary, a shipper that does not start."""
 
     exit_code = 3
+
+
+# --- what a set of findings amounts to ---
+
+_RANK = {severity: rank for rank, severity in enumerate(Severity)}  # the worst first
+
+
+def ordered(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """The findings by file, line, column, severity and code; those without a place last."""
+
+    def key(d: Diagnostic) -> tuple[Any, ...]:
+        place = d.place or Place("")
+        position = (d.place is None, place.file, place.line, place.column)
+        return (*position, _RANK[d.severity], d.code, d.target, d.path, d.text, d.hint)
+
+    return sorted(diagnostics, key=key)
+
+
+def counts(diagnostics: Iterable[Diagnostic]) -> dict[Severity, int]:
+    """How many findings there are of each severity."""
+    found = dict.fromkeys(Severity, 0)
+    for d in diagnostics:
+        found[d.severity] += 1
+    return found
+
+
+def worst(diagnostics: Iterable[Diagnostic]) -> Severity | None:
+    """The gravest severity among the findings; None where there are none."""
+    return min((d.severity for d in diagnostics), key=_RANK.__getitem__, default=None)
+
+
+def summary(diagnostics: Iterable[Diagnostic]) -> str:
+    """The findings in numbers, e.g. ``2 errors, 1 warning``."""
+    parts = [f"{n} {severity}{'s' if n > 1 else ''}" for severity, n in counts(diagnostics).items() if n]
+    return ", ".join(parts) or "no findings"
+
+
+def fails(diagnostic: Diagnostic, strict: bool = False) -> bool:
+    """Whether this finding fails the run."""
+    return diagnostic.severity is Severity.ERROR or (strict and diagnostic.severity is Severity.WARNING)
+
+
+def exit_code(diagnostics: Iterable[Diagnostic], strict: bool = False) -> int:
+    """0, or 1 where a finding fails the run."""
+    return int(any(fails(d, strict) for d in diagnostics))
+
+
+# --- reporters ---
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    color: bool
+    summary: bool
+    strict: bool
+    base: str
+    file: str
+
+
+def report(
+    diagnostics: Iterable[Diagnostic],
+    format: str = "text",
+    *,
+    stream: TextIO,
+    color: bool | None = None,
+    summary: bool = True,
+    strict: bool = False,
+    base: str | None = None,
+    file: str = "",
+) -> None:
+    """Print the findings to ``stream`` in one of :data:`FORMATS`.
+
+    ``color`` and ``summary`` (the closing line) are for ``text``; by default there are colours on a terminal, unless
+    ``NO_COLOR`` is set. ``strict`` makes warnings failures in ``junit``. ``base`` is the directory that ``sarif`` and
+    ``github`` name files from: by default the checkout of a GitHub workflow, else the working directory. ``file`` is
+    where ``sarif`` puts findings without a place, since GitHub refuses a result that has none.
+    """
+    if format not in _REPORTERS:
+        raise UsageError(f"unknown format {format!r}; one of {', '.join(FORMATS)}")
+    options = _Options(
+        color=wants_color(stream) if color is None else color,
+        summary=summary,
+        strict=strict,
+        base=base or os.environ.get("GITHUB_WORKSPACE") or ".",
+        file=file,
+    )
+    text = _REPORTERS[format](ordered(diagnostics), options)
+    # A finding quotes what the user wrote; a terminal that can't show it must not end in a traceback.
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+
+
+def wants_color(stream: TextIO) -> bool:
+    """Whether the stream is a terminal, and its user has not asked for plain text."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _visible(text: str, keep: str = "") -> str:
+    """Escapes for all that does not print (control characters, lone surrogates, direction marks) but ``keep``."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def _file(name: str) -> str:
+    return "<stdin>" if name == "-" else name
+
+
+def _from_base(name: str, base: str) -> str:
+    """The file named from ``base`` where it lies below, else by its absolute path."""
+    from pathlib import Path
+
+    if _file(name) == "<stdin>":
+        return "<stdin>"
+    root, path = (Path(os.path.normpath(Path.cwd() / part)) for part in (base, name))
+    return str(path.relative_to(root) if path.is_relative_to(root) else path)
+
+
+def _where(d: Diagnostic) -> str:
+    return str(Place(_file(d.place.file), d.place.line, d.place.column)) if d.place else ""
+
+
+_COLORS = {Severity.ERROR: "1;31", Severity.WARNING: "1;33", Severity.NOTE: "1;36"}
+
+
+def _text(found: Sequence[Diagnostic], options: _Options) -> str:
+    def paint(style: str, text: str) -> str:
+        return f"\033[{style}m{text}\033[0m" if options.color else text
+
+    lines = []
+    for d in found:
+        where = f"{paint('1', _visible(_where(d)))}: " if d.place else ""
+        severity = paint(_COLORS[d.severity], f"{d.severity}:")
+        lines.append(f"{where}{severity} {_visible(d.message)} {paint('2', f'[{d.code}]')}")
+    if options.summary:
+        lines.append(summary(found))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _dump(document: dict[str, Any]) -> str:
+    import json
+
+    return json.dumps(document, indent=2) + "\n"  # ASCII, so that no stream can spoil it
+
+
+def _json(found: Sequence[Diagnostic], _options: _Options) -> str:
+    def valid(text: str) -> str:
+        return text.encode("utf-8", "backslashreplace").decode("utf-8")  # strict readers refuse lone surrogates
+
+    def entry(d: Diagnostic) -> dict[str, Any]:
+        place = d.place or Place("")
+        names = ("code", "severity", "path", "message", "text", "hint", "target")
+        where = {"file": valid(_file(place.file)) or None, "line": place.line or None, "column": place.column or None}
+        return {name: valid(getattr(d, name)) for name in names} | where
+
+    return _dump({"diagnostics": [entry(d) for d in found], "counts": counts(found)})
+
+
+def _sarif(found: Sequence[Diagnostic], options: _Options) -> str:
+    from urllib.parse import quote
+
+    from shipgen import __version__
+
+    codes = sorted({d.code for d in found})
+
+    def artifact(file: str) -> dict[str, Any]:
+        name = _from_base(file, options.base)
+        uri = quote(name.encode("utf-8", "backslashreplace"))
+        return {"uri": f"file://{uri}"} if name.startswith("/") else {"uri": uri, "uriBaseId": "%SRCROOT%"}
+
+    def location(d: Diagnostic) -> dict[str, Any]:
+        place = d.place or Place(options.file)
+        region = {"startLine": place.line, "startColumn": place.column}
+        where: dict[str, Any] = {}
+        if place.file:
+            where["physicalLocation"] = {"artifactLocation": artifact(place.file)}
+            if place.line:
+                where["physicalLocation"]["region"] = {name: value for name, value in region.items() if value}
+        if d.path:
+            where["logicalLocations"] = [{"fullyQualifiedName": _visible(d.path)}]
+        return where
+
+    def result(d: Diagnostic) -> dict[str, Any]:
+        where = location(d)
+        return {
+            "ruleId": d.code,
+            "ruleIndex": codes.index(d.code),
+            "level": d.severity,
+            # Braces stay single: without arguments viewers take them as they are, and show doubled ones doubled.
+            "message": {"text": _visible(d.message)},
+            "locations": [where] if where else [],
+            "properties": {"target": d.target, "hint": _visible(d.hint)},
+        }
+
+    rules = [{"id": code, "shortDescription": {"text": CODES.get(code, code)}} for code in codes]
+    driver = {"name": "shipgen", "version": __version__, "rules": rules}
+    run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": [result(d) for d in found]}
+    schema = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+    return _dump({"$schema": schema, "version": "2.1.0", "runs": [run]})
+
+
+def _github(found: Sequence[Diagnostic], options: _Options) -> str:
+    def data(text: str) -> str:
+        return _visible(text, keep="\r\n").replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+    def escaped(value: str) -> str:
+        return data(value).replace(":", "%3A").replace(",", "%2C")
+
+    def command(d: Diagnostic) -> str:
+        values: dict[str, str | int] = {}
+        if d.place and d.place.file:
+            values = {"file": _from_base(d.place.file, options.base), "line": d.place.line, "col": d.place.column}
+        values["title"] = d.code
+        properties = ",".join(f"{name}={escaped(str(value))}" for name, value in values.items() if value)
+        return f"::{'notice' if d.severity is Severity.NOTE else d.severity} {properties}::{data(d.message)}\n"
+
+    return "".join(map(command, found))
+
+
+def _junit(found: Sequence[Diagnostic], options: _Options) -> str:
+    from xml.etree import ElementTree as ET
+
+    def add(parent: Element, tag: str, text: str = "", **attributes: str | int) -> Element:
+        element = ET.SubElement(
+            parent, tag, {name: _visible(str(value)) for name, value in attributes.items() if value}
+        )
+        element.text = _visible(text) or None
+        return element
+
+    failures = sum(fails(d, options.strict) for d in found)
+    root = ET.Element("testsuites")
+    suite = add(
+        root, "testsuite", name="shipgen", tests=len(found) or 1, failures=str(failures), errors="0", skipped="0"
+    )
+    for d in found:
+        place = d.place or Place("")
+        case = add(
+            suite,
+            "testcase",
+            classname=f"shipgen.{d.target or 'policy'}",
+            name=f"{d.code} {d.path}".strip(),
+            file=_file(place.file),
+            line=place.line,
+        )
+        line = f"{_where(d)}: {d.severity}: {d.message}".removeprefix(": ")
+        if fails(d, options.strict):
+            add(case, "failure", line, type=d.code, message=d.message)
+        else:
+            add(case, "system-out", line)
+    if not found:  # a report without a test counts as a broken one
+        add(suite, "testcase", classname="shipgen.policy", name="no findings")
+    ET.indent(root)
+    document: bytes = ET.tostring(root, encoding="us-ascii", xml_declaration=True)
+    return document.decode("ascii") + "\n"
+
+
+_REPORTERS: dict[str, Callable[[Sequence[Diagnostic], _Options], str]] = {
+    "text": _text,
+    "json": _json,
+    "sarif": _sarif,
+    "github": _github,
+    "junit": _junit,
+}
+FORMATS = tuple(_REPORTERS)
+
+
+# --- codes ---
+
+CODES: dict[str, str] = {
+    # the text of the policy
+    "syntax": "The file is not YAML that a policy can be written in.",
+    "control-character": "A value holds a control character.",
+    "duplicate-key": "A key stands twice in one map.",
+    "duplicate-name": "Two things of one list have the same name.",
+    # its shape
+    "unknown-key": "A key that the policy does not have.",
+    "missing-key": "A key that must be there is not.",
+    "wrong-type": "A value of another type than the key takes.",
+    "bad-value": "A value that the key does not take.",
+    # its sense
+    "unknown-name": "A name that nothing in the policy has.",
+    "conflict": "Two settings that exclude each other.",
+    "literal-secret": "A secret stands in the policy instead of a reference to one.",
+    "regex-outside-subset": "A regex that the shippers' engines do not all read alike.",
+    "high-cardinality-label": "A label with so many values that Loki would suffer.",
+    "too-many-labels": "More labels than Loki takes.",
+    "no-certain-label": "A Loki sink has no label that every record carries.",
+    "field-reaches-no-sink": "A rule makes a field that no sink delivers.",
+    "rereads-files": "A changed name makes shippers read files again from their start.",
+    "over-budget": "The files may grow beyond the disk budget.",
+    "unbounded-growth": "Files that nothing rotates.",
+    # the targets
+    "unpinned-version": "A target without a version: the newest one known is meant.",
+    "unknown-version": "A version of a target that shipgen does not know.",
+    "end-of-life": "A shipper that its makers no longer maintain.",
+    "unsupported": "A target cannot do what the policy asks.",
+    "approximated": "A target does almost what the policy asks.",
+    "not-yet": "Part of the policy that shipgen does not render yet for a target.",
+    "left-out": "A target that cannot express the policy was left out.",
+    # the commands
+    "native-check": "What the shipper's own checker says about the rendered files.",
+    "native-unchecked": "What the shipper's own checker did not look at.",
+    "drift": "A rendered file is modified, missing or stale.",
+    "stray-file": "A log file that no source reads.",
+    "file-read-twice": "A log file that two sources read.",
+}
