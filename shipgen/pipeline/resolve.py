@@ -1,0 +1,153 @@
+"""Policy -> pipeline: presets expanded, conditions parsed, twins decided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from shipgen.catalog import ray
+from shipgen.pipeline import conditions
+from shipgen.pipeline.model import Collector, Multiline, Pipeline, Rule, SecretRef, Sink, Source, TimeField, Twins
+
+if TYPE_CHECKING:
+    from shipgen.policy import Policy
+
+ACTIONS = ("drop", "sample", "redact", "limit", "add")
+
+_SHARED_BY_TWINS = frozenset({"level", "message", "raw", "session", "node", "cluster", "source"})
+"""Fields that have the same value in both copies of a line, so that a condition on them judges both alike."""
+
+
+def _secret(value: Any) -> SecretRef | None:
+    if isinstance(value, Mapping) and len(value) == 1:
+        kind, name = next(iter(value.items()))
+        if kind in ("env", "file") and isinstance(name, str):
+            return SecretRef(kind, name)
+    return None
+
+
+def _secrets(value: Any) -> Any:
+    """A settings tree with its secret references made into :class:`SecretRef`."""
+    if (ref := _secret(value)) is not None:
+        return ref
+    if isinstance(value, Mapping):
+        return {k: _secrets(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_secrets(v) for v in value]
+    return value
+
+
+def _under(root: str, path: str) -> str:
+    return path if root == "/" else root.rstrip("/") + path
+
+
+def _source(name: str, data: Mapping[str, Any], policy: Mapping[str, Any]) -> Source:
+    root = policy["collector"]["root"]
+    common: dict[str, Any] = {
+        "name": name, "type": data["type"], "start": data["start"], "rotated": data["rotated"],
+        "ignore_older": data.get("ignore_older"), "max_entry": data["max_entry"], "max_line": data["max_line"],
+        "on_long_line": data["on_long_line"],
+    }
+    if data["type"] == "ray":
+        families = ray.select(data["components"], data.get("exclude_components", ()))
+        return Source(**common, families=families, base=_under(root, policy["ray"]["temp_dir"]).rstrip("/"))
+    form = data.get("format", "text")
+    multiline = data.get("multiline")
+    time = form.get("time") if isinstance(form, Mapping) else None
+    return Source(
+        **common,
+        paths=tuple(_under(root, p) for p in data["paths"]),
+        exclude=tuple(_under(root, p) for p in data.get("exclude", ())),
+        format="regex" if isinstance(form, Mapping) else form,
+        regex=form["regex"] if isinstance(form, Mapping) else "",
+        time=TimeField(time["field"], time["layout"]) if time else None,
+        multiline=Multiline(multiline["start"], multiline["max_lines"], multiline["timeout"]) if multiline else None,
+    )
+
+
+def _rule(index: int, data: Mapping[str, Any]) -> Rule:
+    action = next(a for a in ACTIONS if a in data)
+    value = data[action]
+    if action == "sample" and not isinstance(value, Mapping):
+        value = {"rate": value}
+    options = dict(value) if isinstance(value, Mapping) else {}
+    sinks = frozenset(data["sinks"]) if "sinks" in data else None
+    return Rule(data["name"], conditions.parse(data.get("when")), action, options, sinks, index)
+
+
+def _built_in_rules(sources: Iterable[Source]) -> list[Rule]:
+    """Redactions that are on by default: the runtime-env agent prints the values of `env_vars` (Ray 2.60, observed)."""
+    names = tuple(s.name for s in sources if any(f.name == "runtime_env_agent" for f in s.families))
+    if not names:
+        return []
+    when = conditions.All((conditions.Is("source", names), conditions.Is("component", ("runtime_env_agent",))))
+    return [Rule("runtime-env-vars", when, "redact", {"kind": "ray_env_vars"})]
+
+
+def _sink(name: str, data: Mapping[str, Any], sources: tuple[Source, ...]) -> Sink:
+    chosen = data.get("from")
+    options = {k: _secrets(v) for k, v in data.items() if k not in ("type", "from", "when")}
+    return Sink(
+        name, data["type"], tuple(s.name for s in sources if chosen is None or s.name in chosen),
+        conditions.parse(data.get("when")), options,
+    )
+
+
+def _same_fate(source: Source, twin: str, sinks: Iterable[Sink], rules: Iterable[Rule], component: str) -> bool:
+    """Whether a line gets to the same sinks under both components, as far as that can be known beforehand."""
+
+    def judged(condition: conditions.Condition, of: str) -> conditions.Condition:
+        return conditions.partial(condition, {"source": source.name, "component": of})
+
+    gates = [s.when for s in sinks if source.name in s.sources]
+    gates += [r.when for r in rules if r.action in ("drop", "sample", "limit")]
+    for gate in gates:
+        here, there = judged(gate, component), judged(gate, twin)
+        if here != there or not set(conditions.fields(here)) <= _SHARED_BY_TWINS:
+            return False
+    return True
+
+
+def _with_twins(source: Source, components: Iterable[str], sinks: Iterable[Sink], rules: Iterable[Rule]) -> Twins:
+    if "all" in components:
+        return Twins()
+    names = {f.name for f in source.families}
+    sinks, rules = list(sinks), list(rules)
+    return Twins(
+        serve="serve" in names and _same_fate(source, "serve", sinks, rules, "worker"),
+        cpp="core_worker" in names and _same_fate(source, "core_worker", sinks, rules, "worker"),
+        driver="worker" in names and _same_fate(source, "worker", sinks, rules, "job_driver"),
+    )
+
+
+def resolve(policy: Policy) -> Pipeline:
+    """Resolve a loaded policy. Raises nothing of its own: what can be wrong was found when the policy was loaded."""
+    data = policy.data
+    collector = data["collector"]
+    node = collector.get("node")
+    sources = tuple(_source(name, value, data) for name, value in data["sources"].items())
+    sinks = tuple(_sink(name, value, sources) for name, value in data["sinks"].items())
+    rules = [_rule(i, r) for i, r in enumerate(data["parsing"].get("rules", ()))]
+    sources = tuple(
+        replace(s, twins=_with_twins(s, data["sources"][s.name]["components"], sinks, rules)) if s.families else s
+        for s in sources
+    )
+    return Pipeline(
+        name=data["name"],
+        cluster=data.get("cluster"),
+        files=tuple(policy.files),
+        collector=Collector(
+            node=_secret(node) or node, root=collector["root"], state_dir=collector["state_dir"],
+            metrics_bind=collector["metrics"]["bind"], metrics_port=collector["metrics"]["port"],
+            discover_every=collector["discover_every"],
+        ),
+        timezone=data["parsing"]["timezone"],
+        sources=sources,
+        rules=(*_built_in_rules(sources), *rules),
+        sinks=sinks,
+        ray=data["ray"],
+        rotation=data.get("rotation"),
+        versions={name: t["version"] for name, t in data.get("targets", {}).items() if "version" in t},
+        relay=data.get("relay"),
+    )
