@@ -1,0 +1,56 @@
+"""Lines into groups, as the shippers do it: for `preview`, where no shipper runs. A test shows that real Vector agrees."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from shipgen.catalog import formats
+from shipgen.catalog.ray import Grouping
+from shipgen.pipeline.model import Source
+
+
+def _until_start(lines: Iterable[str], start: re.Pattern[str]) -> Iterator[str]:
+    """A group begins at each start; lines before the first one are groups of their own."""
+    group: list[str] = []
+    for line in lines:
+        if start.search(line):
+            if group:
+                yield "\n".join(group)
+            group = [line]
+        elif group:
+            group.append(line)
+        else:
+            yield line
+    if group:
+        yield "\n".join(group)
+
+
+def _continued(lines: Iterable[str], continuation: re.Pattern[str]) -> Iterator[str]:
+    """A line that matches belongs to the line before it."""
+    group: list[str] = []
+    for line in lines:
+        if group and continuation.search(line):
+            group.append(line)
+            continue
+        if group:
+            yield "\n".join(group)
+        group = [line]
+    if group:
+        yield "\n".join(group)
+
+
+def ray_groups(lines: Iterable[str], grouping: Grouping) -> Iterator[str]:
+    """Groups of a Ray file's lines (without their LF)."""
+    if grouping is Grouping.HEADER:
+        return _until_start(lines, re.compile(formats.HEADER))
+    if grouping is Grouping.USER:
+        return _continued(lines, re.compile(formats.CONTINUATION))
+    return iter(lines)
+
+
+def file_groups(lines: Iterable[str], source: Source) -> Iterator[str]:
+    """Groups of a file source's lines."""
+    if source.multiline is None:
+        return iter(lines)
+    return _until_start(lines, re.compile(source.multiline.start))

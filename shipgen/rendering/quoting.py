@@ -1,0 +1,128 @@
+"""One quoting filter a grammar. Text reaches an output through one of these or not at all.
+
+A filter returns :class:`Quoted`; the environment refuses to print anything else.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+
+from markupsafe import Markup as Quoted
+
+_INTERPOLATED = re.compile(r"\$(?=[\w.{$])")
+"""A dollar that Vector (up to 0.56, or from 0.57 with its flag) takes for a variable: `src/config/vars.rs`."""
+
+
+def yaml(value: str | int | float | bool | None) -> Quoted:
+    """A YAML scalar that YAML 1.1 and 1.2 parsers read as exactly this value (strings are always double-quoted)."""
+    if value is None or isinstance(value, bool | int | float):
+        return Quoted(json.dumps(value))
+    return Quoted(json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f"))
+
+
+def vector_yaml(value: str | int | float | bool | None) -> Quoted:
+    """A YAML scalar without a dollar that Vector could take for a variable; the escape is read by YAML after that."""
+    return Quoted(str(yaml(value)).replace("$", "\\u0024"))
+
+
+def vector_env(name: str) -> Quoted:
+    """A reference to an environment variable that must be set, for versions of Vector that expand them."""
+    return Quoted(f'"${{{name}:?{name} is not set}}"')
+
+
+def vrl_string(value: str) -> Quoted:
+    """A VRL string expression. A dollar that Vector could take for a variable ends one literal and begins another."""
+
+    def literal(text: str) -> str:
+        escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
+        return '"' + escaped.replace("\r", "\\r").replace("{{", "\\{{").replace("}}", "\\}}") + '"'
+
+    parts = _INTERPOLATED.sub("$\0", value).split("\0")
+    return Quoted(" + ".join(literal(p) for p in parts) if len(parts) == 1 else
+                  "(" + " + ".join(literal(p) for p in parts) + ")")
+
+
+def vrl_regex(pattern: str) -> Quoted:
+    """A VRL regex literal. Quotes are escaped, and no dollar stays that Vector could take for a variable."""
+    out: list[str] = []
+    in_class = False
+    i = 0
+    while i < len(pattern):
+        c = pattern[i]
+        if c == "\\" and i + 1 < len(pattern):
+            out.append(r"\x24" if pattern[i + 1] == "$" else pattern[i : i + 2] if pattern[i + 1] != "'" else r"\x27")
+            i += 2
+            continue
+        if c == "[" and not in_class:
+            in_class = True
+            out.append(c)
+            # a `]` right after `[` or `[^` is a literal member of the class
+            if pattern[i + 1 : i + 2] == "^":
+                out.append("^")
+                i += 1
+            if pattern[i + 1 : i + 2] == "]":
+                out.append("]")
+                i += 1
+        elif c == "]" and in_class:
+            in_class = False
+            out.append(c)
+        elif c == "'":
+            out.append(r"\x27")
+        elif c == "$" and in_class:
+            out.append(r"\x24")
+        elif c == "$" and _INTERPOLATED.match(pattern, i):
+            out.append(r"\z")
+        else:
+            out.append(c)
+        i += 1
+    return Quoted("r'" + "".join(out) + "'")
+
+
+def vrl_path(field: str) -> Quoted:
+    """The path of a record field in VRL. Field names are `[a-z_][a-z0-9_]*` by the schema; anything else is quoted."""
+    if re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", field):
+        return Quoted("." + field)
+    return Quoted('."' + field.replace("\\", "\\\\").replace('"', '\\"') + '"')
+
+
+def vrl_name(name: str) -> Quoted:
+    """A key or variable as VRL spells it bare; only names that shipgen or the schema fixes."""
+    if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", name):
+        raise ValueError(f"not a bare name: {name!r}")
+    return Quoted(name)
+
+
+def vrl_int(value: int) -> Quoted:
+    """A VRL integer."""
+    return Quoted(str(int(value)))
+
+
+def vrl_float(value: float) -> Quoted:
+    """A VRL float (always with a point)."""
+    return Quoted(repr(float(value)))
+
+
+def env_value(value: str | int) -> Quoted:
+    """A value in a file of `NAME=value` lines, read alike by docker, systemd and a shell: no quoting, so no need for any."""
+    text = str(value)
+    if not re.fullmatch(r"[A-Za-z0-9_./:+-]*", text):
+        raise ValueError(f"{text!r} needs quotes, and readers of env files do not agree on those")
+    return Quoted(text)
+
+
+def comment(text: str) -> Quoted:
+    """Text in a comment line."""
+    return Quoted(re.sub(r"[^\x20-\x7e\u00a0-\ud7ff\ue000-\U0010ffff]", "?", text).replace("$", "(dollar)"))
+
+
+def path_literal(path: str) -> Quoted:
+    """A path in logrotate's grammar, double-quoted (globs work inside the quotes)."""
+    return Quoted('"' + path.replace("\\", "\\\\").replace('"', '\\"') + '"')
+
+
+FILTERS: dict[str, Callable[..., Quoted]] = {
+    f.__name__: f for f in (yaml, vector_yaml, vector_env, vrl_string, vrl_regex, vrl_path, vrl_name, vrl_int, vrl_float,
+                            env_value, comment, path_literal)
+}

@@ -1,0 +1,1 @@
+"""One module a shipper: what it can do, and the context for its templates."""
