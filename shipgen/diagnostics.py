@@ -365,6 +365,7 @@ CODES: dict[str, str] = {
     "control-character": "A value holds a control character.",
     "duplicate-key": "A key stands twice in one map.",
     "duplicate-name": "Two things of one list have the same name.",
+    "null-deletes-nothing": "A null deletes a key of an earlier file, and there is none.",
     # its shape
     "unknown-key": "A key that the policy does not have.",
     "missing-key": "A key that must be there is not.",
