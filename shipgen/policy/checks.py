@@ -23,8 +23,8 @@ _MAX_LABELS: Final = 14
 
 # Fields that are what they are: neither a rule nor a regex group may write them.
 _RESERVED_GROUPS: Final = frozenset(
-    "raw source component node session file cluster extra time_source entry_time parse_error truncated stream "
-    "sample_rate".split()
+    {*model.ALWAYS_METADATA, "raw", "source", "component", "node", "session", "file", "cluster", "extra", "stream"}
+    | {"sample_rate"}
 )
 
 _EMPTIES_FILES: Final = frozenset({"log_to_stderr", "env", "environment", "env_vars", "variables"})
@@ -141,8 +141,8 @@ class _SchemaError:
                 names = ", ".join(sources) if isinstance(sources, dict) and sources else "none yet"
                 self.add(
                     "conflict",
-                    f"unknown key {shown}: settings such as RAY_LOG_TO_STDERR move Ray's logs off the files, and the sources "
-                    f"({names}) would read empty ones",
+                    f"unknown key {shown}: settings such as RAY_LOG_TO_STDERR move Ray's logs off the files, "
+                    f"and the sources ({names}) would read empty ones",
                     "remove it; what shipgen sets for Ray has keys of its own under `ray`",
                     path,
                     key=True,
@@ -334,9 +334,7 @@ def _expects(node: Node | None) -> str:
 
 
 def _plural(node: Node) -> str:
-    return (
-        {Scalar: "values"}.get(type(node), "maps") if not isinstance(node, Scalar) else f"values, each {node.expects}"
-    )
+    return f"values, each {node.expects}" if isinstance(node, Scalar) else "maps"
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ _SWAP: Final = 0x10_0000
 # Below these keys nothing that the user wrote is repeated in a message, but for words of the language itself.
 SECRET_KEYS: Final = frozenset({"auth", "sasl", "credentials", "headers"})
 _SECRET_WORDS: Final = frozenset(
-    "bearer basic api_key user password env file mechanism access_key_id secret_access_key".split()
+    ("bearer", "basic", "api_key", "user", "password", "env", "file", "mechanism", "access_key_id", "secret_access_key")
 )
 _PLAIN_STEP = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}\Z")
 _HEADER_STEP = re.compile(r"[A-Za-z0-9-]{1,64}\Z")
@@ -121,7 +121,7 @@ class Item:
         item, depth = self.at(path)
         if depth < len(path) and depth and isinstance(path[depth - 1], str):
             # The map that lacks the key: its name says more than its first key.
-            return self.at(path[: depth - 1])[0].keys.get(path[depth - 1], item.place)  # type: ignore[call-overload]
+            return self.at(path[: depth - 1])[0].keys.get(str(path[depth - 1]), item.place)
         return item.place
 
 
@@ -161,7 +161,7 @@ class Findings:
         return [one for one in self.found if one.severity is Severity.ERROR]
 
 
-class _Broken(Exception):
+class _BrokenError(Exception):
     """The file can't be read any further."""
 
 
@@ -208,7 +208,7 @@ def parse(text: str, file: str, findings: Findings) -> Item | None:
     reader = _Reader(text, _shown(file), findings)
     try:
         return reader.document()
-    except _Broken:
+    except _BrokenError:
         return None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -263,7 +263,7 @@ class _Reader:
                         "give several policies as several files; later ones are merged over earlier ones",
                         self.place(event),
                     )
-                    raise _Broken
+                    raise _BrokenError
                 item = self.node(next(self.events), (), 0)
         if self.controls and not self.named:
             at = self.controls[0]
@@ -275,7 +275,7 @@ class _Reader:
                 "remove it",
                 Place(self.file, line + 1, column),
             )
-            raise _Broken
+            raise _BrokenError
         if item is None or item.value is None:
             self.findings.error(
                 "syntax",
@@ -290,9 +290,9 @@ class _Reader:
             return None
         return item
 
-    def broken(self, code: str, path: Sequence[Step], text: str, hint: str, place: Place) -> _Broken:
+    def broken(self, code: str, path: Sequence[Step], text: str, hint: str, place: Place) -> _BrokenError:
         self.findings.error(code, path, text, hint, place)
-        return _Broken()
+        return _BrokenError()
 
     def count(self, item: Item, path: Sequence[Step], depth: int, place: Place) -> None:
         self.nodes += item.size
@@ -304,7 +304,7 @@ class _Reader:
     def node(self, event: Any, path: tuple[Step, ...], depth: int) -> Item:
         place = self.place(event)
         if isinstance(event, yaml.AliasEvent):
-            item = self.anchors.get(event.anchor)
+            item = self.anchors.get(str(event.anchor))
             if item is None:
                 raise self.broken("syntax", path, "this alias has no anchor before it", "", place)
             self.count(item, path, depth, place)
@@ -382,7 +382,7 @@ class _Reader:
         """``text`` without control characters, each field that has one being an error."""
         if self.controls:
             text = "".join(
-                chr(ord(c) - _SWAP) if _SWAP <= ord(c) and _RAW_CONTROL.match(chr(ord(c) - _SWAP)) else c for c in text
+                chr(ord(c) - _SWAP) if ord(c) >= _SWAP and _RAW_CONTROL.match(chr(ord(c) - _SWAP)) else c for c in text
             )
         match = _CONTROL.search(text)
         if match is None:

@@ -301,7 +301,7 @@ _RETRY = Key(
             "max_backoff": Key(DURATION, "Longest pause between two attempts.", default="30s"),
             "give_up_after": Key(
                 PATIENCE,
-                "When a batch is given up: `never`, or a duration. A record that the sink refuses as wrong is not retried.",
+                "When a batch is given up: `never`, or a duration. What the sink refuses as wrong is not retried.",
                 default="never",
                 example="1h",
             ),
@@ -418,7 +418,7 @@ def _source(type_name: str, description: str, keys: dict[str, Key]) -> Map:
             ),
             "ignore_older": Key(
                 DURATION,
-                "Leave out files that were not written for that long. Off by default: a long outage must not lose the tail.",
+                "Leave out files not written for that long. Off by default: a long outage must not lose the tail.",
                 example="7d",
             ),
             "rotated": Key(
@@ -450,7 +450,7 @@ SOURCES = Variants(
             {
                 "components": Key(
                     List(COMPONENT, at_least=1, unique=True),
-                    "What to read: `default` is every line of the cluster once, `all` every file; or components by name.",
+                    "What to read: `default`: every line of the cluster once; `all`: every file; or components.",
                     default=["default"],
                     example=["raylet", "worker"],
                 ),
@@ -701,8 +701,8 @@ SINKS = Variants(
                 ),
                 "metadata": Key(
                     List(FIELD, unique=True),
-                    "Fields that become structured metadata. `parse_error`, `entry_time`, `time_source` and `truncated` "
-                    "always do.",
+                    "Fields that become structured metadata. `parse_error`, `entry_time`, `time_source` and "
+                    "`truncated` always do.",
                     default_note="every string or number field but `time`, `message`, `raw`, `extra` and the labels",
                     example=["session", "file", "pid"],
                 ),
@@ -723,8 +723,8 @@ SINKS = Variants(
                 ),
                 "late": Key(
                     _enum("restamp", "keep", "drop"),
-                    "What happens to entries so old that Loki would throw them away: they get the read time and keep their "
-                    "own as metadata, are sent all the same, or are dropped and counted.",
+                    "What happens to entries so old that Loki would throw them away: they get the read time and keep "
+                    "their own as metadata, are sent all the same, or are dropped and counted.",
                     default="restamp",
                 ),
                 "auth": _AUTH,

@@ -1,7 +1,7 @@
 """Regular expressions that every shipper reads alike.
 
-Shippers bring RE2 (Go), Oniguruma (Fluent Bit, Fluentd) or Rust's regex (Vector). A scanner refuses, at its position, all
-that one of them lacks or reads differently; what is left is judged by RE2 and Oniguruma themselves.
+Shippers bring RE2 (Go), Oniguruma (Fluent Bit, Fluentd) or Rust's regex (Vector). A scanner refuses, at its position,
+all that one of them lacks or reads differently; what is left is judged by RE2 and Oniguruma themselves.
 """
 
 from __future__ import annotations
@@ -193,9 +193,8 @@ class _Scanner:
             raise self.outside("an octal escape; write `\\x00`")
         if char.isdigit():
             raise self.outside("a backreference")
-        if char.isalpha() or char == "_" or not char.isascii():
-            if char not in letters:
-                raise self.outside(f"the escape `\\{char}`")
+        if (char.isalpha() or char == "_" or not char.isascii()) and char not in letters:
+            raise self.outside(f"the escape `\\{char}`")
         self.at += 2
 
     def hexadecimal(self) -> str:
