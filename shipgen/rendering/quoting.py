@@ -11,8 +11,9 @@ from collections.abc import Callable
 
 from markupsafe import Markup as Quoted
 
-_INTERPOLATED = re.compile(r"\$(?=[\w.{$])")
-"""A dollar that Vector (up to 0.56, or from 0.57 with its flag) takes for a variable: `src/config/vars.rs`."""
+_INTERPOLATED = re.compile(r"\$(?=[\w.{$])|SECRET(?=\[)")
+"""What Vector takes for a variable (up to 0.56, or from 0.57 with its flag) or for a secret, anywhere in the file:
+`src/config/vars.rs`, `src/config/loading/secret.rs`."""
 
 
 def yaml(value: str | int | float | bool | None) -> Quoted:
@@ -23,8 +24,55 @@ def yaml(value: str | int | float | bool | None) -> Quoted:
 
 
 def vector_yaml(value: str | int | float | bool | None) -> Quoted:
-    """A YAML scalar without a dollar that Vector could take for a variable; the escape is read by YAML after that."""
-    return Quoted(str(yaml(value)).replace("$", "\\u0024"))
+    """A YAML scalar in which Vector finds neither a variable nor a secret: it looks for those in the text of the file,
+    before YAML reads the escapes."""
+    return Quoted(str(yaml(value)).replace("$", "\\u0024").replace("SECRET[", "SECRET\\u005b"))
+
+
+def program(source: Quoted) -> Quoted:
+    """A VRL expression, already quoted as VRL, as a YAML scalar of one line."""
+    if not isinstance(source, Quoted):
+        raise TypeError("not a quoted program")
+    return vector_yaml(" ".join(str(source).split("\n")).strip())
+
+
+def indented(source: Quoted, width: int) -> Quoted:
+    """A program, already quoted in its own grammar, as the lines of a YAML block scalar."""
+    if not isinstance(source, Quoted):
+        raise TypeError("not a quoted program")
+    return Quoted(("\n" + " " * width).join(str(source).rstrip("\n").split("\n")))
+
+
+def vector_template(text: str) -> Quoted:
+    """Literal text in an option of Vector that is a template: `%` is strftime there."""
+    if "{{" in text:
+        raise ValueError("Vector's templates have no escape for two braces")
+    return vector_yaml(text.replace("%", "%%"))
+
+
+def vector_fields(fields: list[str]) -> Quoted:
+    """A template of Vector that joins record fields."""
+    return vector_yaml("|".join("{{ " + str(vrl_path(f))[1:] + " }}" for f in fields))
+
+
+def vector_compression(value: tuple[str, int | None]) -> Quoted:
+    """A compression setting: an algorithm, with its level where one is given."""
+    algorithm, level = value
+    if level is None:
+        return yaml(algorithm)
+    return Quoted(f"{{algorithm: {yaml(algorithm)}, level: {int(level)}}}")
+
+
+def vrl_key(name: str) -> Quoted:
+    """A key of a VRL object literal."""
+    return Quoted('"' + str(vrl_name(name)) + '"')
+
+
+def vector_secret(backend_and_key: str) -> Quoted:
+    """A reference to a secret of one of the file's own backends."""
+    if not re.fullmatch(r"[A-Za-z0-9_]+\.[A-Za-z0-9_.-]+", backend_and_key):
+        raise ValueError(f"not a reference that Vector reads: {backend_and_key!r}")
+    return Quoted(f'"SECRET[{backend_and_key}]"')
 
 
 def vector_env(name: str) -> Quoted:
@@ -39,7 +87,7 @@ def vrl_string(value: str) -> Quoted:
         escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
         return '"' + escaped.replace("\r", "\\r").replace("{{", "\\{{").replace("}}", "\\}}") + '"'
 
-    parts = _INTERPOLATED.sub("$\0", value).split("\0")
+    parts = _INTERPOLATED.sub(lambda m: m[0] + "\0", value).split("\0")
     return Quoted(" + ".join(literal(p) for p in parts) if len(parts) == 1 else
                   "(" + " + ".join(literal(p) for p in parts) + ")")
 
@@ -77,7 +125,7 @@ def vrl_regex(pattern: str) -> Quoted:
         else:
             out.append(c)
         i += 1
-    return Quoted("r'" + "".join(out) + "'")
+    return Quoted("r'" + "".join(out).replace("SECRET[", "SECRE[T][") + "'")
 
 
 def vrl_path(field: str) -> Quoted:
@@ -97,6 +145,11 @@ def vrl_name(name: str) -> Quoted:
 def vrl_int(value: int) -> Quoted:
     """A VRL integer."""
     return Quoted(str(int(value)))
+
+
+def vrl_bool(value: bool) -> Quoted:
+    """A VRL boolean."""
+    return Quoted("true" if value else "false")
 
 
 def vrl_float(value: float) -> Quoted:
@@ -123,6 +176,6 @@ def path_literal(path: str) -> Quoted:
 
 
 FILTERS: dict[str, Callable[..., Quoted]] = {
-    f.__name__: f for f in (yaml, vector_yaml, vector_env, vrl_string, vrl_regex, vrl_path, vrl_name, vrl_int, vrl_float,
+    f.__name__: f for f in (yaml, vector_yaml, program, indented, vector_template, vector_fields, vector_compression, vrl_key, vector_secret, vector_env, vrl_string, vrl_regex, vrl_path, vrl_name, vrl_int, vrl_bool, vrl_float,
                             env_value, comment, path_literal)
 }
