@@ -339,22 +339,29 @@ def _strings(node: ast.expr | None) -> Iterator[str]:
 
 
 def codes_used(trees: Iterable[ast.AST]) -> set[str]:
-    """Literal codes given to ``Diagnostic`` or to any function that has a parameter ``code``."""
+    """Literal codes given to ``Diagnostic`` or to any function that has a parameter ``code``.
+
+    A helper's name may be that of a common method (``add``): a call with too few arguments is not one of the helper.
+    """
     nodes = [node for tree in trees for node in ast.walk(tree)]
-    takers: dict[str, set[int]] = {"Diagnostic": {0}, "replace": set()}
+    takers: dict[str, set[tuple[int | None, int]]] = {"Diagnostic": {(0, 4)}, "replace": {(None, 2)}}
     for node in nodes:
         if isinstance(node, ast.FunctionDef):
             names = [a.arg for a in (*node.args.posonlyargs, *node.args.args) if a.arg not in {"self", "cls"}]
-            if "code" in names or any(a.arg == "code" for a in node.args.kwonlyargs):
-                takers.setdefault(node.name, set()).update({names.index("code")} if "code" in names else set())
+            if "code" in names:
+                required = len(names) - len(node.args.defaults)
+                takers.setdefault(node.name, set()).add((names.index("code"), required))
+            elif any(a.arg == "code" for a in node.args.kwonlyargs):
+                takers.setdefault(node.name, set()).add((None, 1))
     used: set[str] = set()
     for node in nodes:
         if isinstance(node, ast.Call):
             name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            if name in takers:
-                given = [node.args[i] for i in takers[name] if i < len(node.args)]
-                given += [k.value for k in node.keywords if k.arg == "code"]
-                used.update(code for argument in given for code in _strings(argument))
+            for index, required in takers.get(name, ()):
+                if len(node.args) + len(node.keywords) >= required:
+                    given = [node.args[index]] if index is not None and index < len(node.args) else []
+                    given += [k.value for k in node.keywords if k.arg == "code"]
+                    used.update(code for argument in given for code in _strings(argument))
     return used
 
 
@@ -365,10 +372,14 @@ def hush(*, code=""): ...
 self.complain(here, "one" if x else "two", "text")
 hush(code="three")
 d.Diagnostic("four", E, "", "")
-Diagnostic(code="five", severity=E)
-unrelated("six")
+Diagnostic(code="five", severity=E, path="", text="")
+replace(d, code="six")
+def add(self, code, text, hint=""): ...
+self.add("seven", "text")
+names.add("no code")
+unrelated("no code", "", "", "")
 """
-    assert codes_used([ast.parse(source)]) == {"one", "two", "three", "four", "five"}
+    assert codes_used([ast.parse(source)]) == {"one", "two", "three", "four", "five", "six", "seven"}
 
 
 def test_every_code_in_the_source_is_registered() -> None:
