@@ -45,7 +45,8 @@ class Policy:
 def load(files: Sequence[str], stdin: TextIO | None = None) -> Policy:
     """Read policy files (``-`` is ``stdin``), later ones merged over earlier ones, and judge the result.
 
-    Raises :class:`PolicyError` with every error found, :class:`UsageError` for a file that can't be read.
+    Raises :class:`PolicyError` with every error found (and the warnings beside them), :class:`UsageError` for a file
+    that can't be read.
     """
     if not files:
         raise UsageError("no policy file given")
@@ -76,7 +77,7 @@ def load(files: Sequence[str], stdin: TextIO | None = None) -> Policy:
     model.fill_computed(data)
     checks.check_semantics(data, merged, findings)
     if findings.errors:
-        raise PolicyError(_sorted(findings.errors, order))
+        raise PolicyError(_sorted(findings.found, order))
     return Policy(data, names, _sorted(findings.found, order), merged)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, Final
 
 from shipgen.diagnostics import Severity
@@ -27,7 +28,12 @@ _RESERVED_GROUPS: Final = frozenset(
     | {"sample_rate"}
 )
 
-_EMPTIES_FILES: Final = frozenset({"log_to_stderr", "env", "environment", "env_vars", "variables"})
+_EMPTIES_FILES: Final = frozenset(
+    {"log_to_stderr", "to_stderr", "stderr", "env", "environment", "env_vars", "variables"}
+)
+
+
+_LEVEL_WORDS: Final = {"warning": "warn", "critical": "fatal", "err": "error", "notice": "info"}
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
@@ -58,6 +64,8 @@ def _echo(value: Any, path: Sequence[Step]) -> str:
     if secret_path(path):
         return "the value"
     match value:
+        case None:
+            return "null"
         case bool():
             return f"`{str(value).lower()}`"
         case int() | float():
@@ -81,13 +89,36 @@ def _echo(value: Any, path: Sequence[Step]) -> str:
 
 def check_schema(data: Mapping[str, Any], tree: Item, findings: Findings) -> None:
     """Report what the JSON Schema refuses, one diagnostic for each key or value."""
-    from jsonschema import Draft202012Validator
+    for error in _validator().iter_errors(data):
+        path: Path = tuple(error.absolute_path)
+        _SchemaError(error, path, data, tree, findings).report()
+
+
+@cache
+def _validator() -> Any:
+    from jsonschema import Draft202012Validator, validators
+    from jsonschema.exceptions import ValidationError
 
     from shipgen.policy.schema import shared_schema
 
-    for error in Draft202012Validator(shared_schema()).iter_errors(data):
-        path: Path = tuple(error.absolute_path)
-        _SchemaError(error, path, data, tree, findings).report()
+    def unique(_validator: Any, wanted: bool, items: Any, _schema: Any) -> Iterator[ValidationError]:
+        # The library compares each item with each other one; here they are scalars, or an error anyway.
+        if wanted and isinstance(items, list) and next(_repeated(items), None) is not None:
+            yield ValidationError("repeated")
+
+    extend: Any = validators.extend
+    return extend(Draft202012Validator, {"uniqueItems": unique})(shared_schema())
+
+
+def _repeated(items: list[Any]) -> Iterator[int]:
+    """The indices of scalars that stand in ``items`` before."""
+    seen = set()
+    for index, one in enumerate(items):
+        if isinstance(one, dict | list):
+            continue
+        if (type(one), one) in seen:
+            yield index
+        seen.add((type(one), one))
 
 
 class _SchemaError:
@@ -175,7 +206,8 @@ class _SchemaError:
         if _is_secret(node):
             self.add("literal-secret", "a secret is never written in a policy", "write {env: NAME} or {file: /path}")
             return
-        text = f"{_echo(value, self.path)} is not {_expects(node)}"
+        shown = f"`{written}`" if written and not secret_path(self.path) else _echo(value, self.path)
+        text = f"{'the text ' if isinstance(value, str) and value else ''}{shown} is not {_expects(node)}"
         hint = ""
         scalars = _scalars(node)
         if isinstance(value, int | float) and any(s.schema["type"] == "string" for s in scalars):
@@ -208,12 +240,9 @@ class _SchemaError:
             self.add("missing-key", f"needs one of {listed}")
 
     def repeated(self) -> None:
-        seen: list[Any] = []
-        for index, one in enumerate(self.error.instance):
-            if one in seen:
-                path = (*self.path, index)
-                self.add("duplicate-name", f"{_echo(one, path)} is listed twice", "remove one", path)
-            seen.append(one)
+        for index in _repeated(self.error.instance):
+            path = (*self.path, index)
+            self.add("duplicate-name", f"{_echo(self.error.instance[index], path)} is listed twice", "remove one", path)
 
     def bad_name(self) -> None:
         name = self.error.instance
@@ -243,7 +272,7 @@ class _SchemaError:
         value = self.error.instance
         scalar = self.node if isinstance(self.node, Scalar) else None
         kind = self.error.validator
-        options = self.error.validator_value if kind == "enum" else None
+        options = self.error.validator_value if kind == "enum" and isinstance(value, str) else None
         if scalar is not None and scalar.kind in ("url", "address") and _USERINFO.search(str(value)):
             self.add(
                 "literal-secret", "carries a user or a password", "give them under `auth` (or `sasl`), by reference"
@@ -255,10 +284,10 @@ class _SchemaError:
         expects = _expects(self.declared)
         hint = ""
         if options is not None:
-            hint = _level_hint(str(value)) if "warn" in options else ""
-            hint = hint or _suggest(str(value), [o for o in options if isinstance(o, str)], "one of")
-            if _suggest_is_list(hint):
-                hint = ""
+            if scalar is None:
+                expects = f"one of {', '.join(options)}"
+            close = (_LEVEL_WORDS.get(value.lower(), "") if "warn" in options else "") or nearest(value, options)
+            hint = f"did you mean `{close}`?" if close else ""
         elif scalar is not None and scalar.kind in ("size", "duration", "rate"):
             table = units.DURATION_UNITS if scalar.kind == "duration" else units.SIZE_UNITS
             suffix = "/s" if scalar.kind == "rate" else ""
@@ -270,18 +299,8 @@ class _SchemaError:
         self.add("bad-value", f"{_echo(value, self.path)} is not {expects}", hint)
 
 
-def _suggest_is_list(hint: str) -> bool:
-    return hint.startswith("one of:")
-
-
-def _level_hint(value: str) -> str:
-    known = {"warning": "warn", "critical": "fatal", "err": "error", "information": "info", "notice": "info"}
-    level = known.get(value.lower(), "")
-    return f"did you mean `{level}`?" if level else ""
-
-
 def _empties_files(name: str) -> bool:
-    return name.lower() in _EMPTIES_FILES or name.upper() == name or "stderr" in name.lower()
+    return name.lower() in _EMPTIES_FILES or name.upper().startswith("RAY_")
 
 
 def _variants(node: Node | None) -> list[str]:
@@ -527,7 +546,11 @@ class _Semantics:
         known = selectors()
         given = self.given(path)
         for index, name in enumerate(_list(names)):
-            if isinstance(name, str) and given and name not in known and not self.findings.wrong((*path, index)):
+            if not isinstance(name, str) or not given or self.findings.wrong((*path, index)):
+                continue
+            if path[-1] == "exclude_components" and name in ("default", "all"):
+                self.error("bad-value", (*path, index), f"`{name}` can't be left out", "name components")
+            elif name not in known:
                 hint = _suggest(name, known) or f"components are {', '.join(sorted(known))}"
                 self.error("unknown-name", (*path, index), f"there is no component {_echo(name, path)}", hint)
 
@@ -624,7 +647,7 @@ class _Semantics:
                 self.error(
                     "wrong-type",
                     where,
-                    f"{_echo(value, where)} is not text, as `{name}` is",
+                    f"`{item.text}` is not text, as `{name}` is",
                     f'quote it: "{item.text}"',
                 )
             elif kind == "number" and not isinstance(value, int | float):

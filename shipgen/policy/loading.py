@@ -21,7 +21,7 @@ from shipgen.diagnostics import Diagnostic, Place, Severity, UsageError
 
 MAX_BYTES: Final = 1024 * 1024
 MAX_DEPTH: Final = 32
-MAX_NODES: Final = 50_000
+MAX_NODES: Final = 20_000
 
 Step = str | int
 
@@ -213,7 +213,11 @@ def parse(text: str, file: str, findings: Findings) -> Item | None:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = Place(reader.file, mark.line + 1, mark.column + 1) if mark else Place(reader.file)
-        findings.error("syntax", (), f"not YAML: {error.problem or error.context}", _yaml_hint(text, mark), place)
+        within = ""
+        if error.context and error.context_mark and mark and error.context_mark.line != mark.line:
+            within = f", {error.context} that begins in line {error.context_mark.line + 1}"
+        problem = error.problem or error.context
+        findings.error("syntax", (), f"not YAML: {problem}{within}", _yaml_hint(text, mark), place)
     except yaml.reader.ReaderError as error:
         findings.error("syntax", (), f"not YAML: {error.reason}", "", Place(reader.file))
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError):

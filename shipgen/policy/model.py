@@ -192,7 +192,7 @@ def _quantity(kind: str, example: str, pattern: str, convert: Callable[[str], in
 
 BOOL = Scalar("bool", "true or false", {"type": "boolean"})
 TRUE = Scalar("true", "true", {"type": "boolean", "const": True})
-TEXT = _string("string", "text")
+TEXT = _string("string", "text", longest=4096)
 LINE = _string("string", "text that is not empty, at most 512 characters", "^.+$", 512)
 SIZE = _quantity("size", "512MiB", units.SIZE_PATTERN, units.size)
 DURATION = _quantity("duration", "5s", units.DURATION_PATTERN, units.duration)
@@ -214,12 +214,21 @@ HOST = _string("host", "an IP address or a host name", r"^[A-Za-z0-9:._-]+$", 25
 ENV_NAME = _string("env", "the name of an environment variable", "^[A-Za-z_][A-Za-z0-9_]*$", 256)
 FIELD = _string("field", "the name of a field of the record", "^[A-Za-z_][A-Za-z0-9_]*$", 128)
 LABEL = _string(
-    "label", "a label name: letters, digits and `_`, not `__` in front", "^(?!__)[A-Za-z_][A-Za-z0-9_]*$", 128
+    "label",
+    "a label name: letters, digits and `_`, not `__` in front",
+    "^[A-Za-z][A-Za-z0-9_]*$|^_([A-Za-z0-9][A-Za-z0-9_]*)?$",
+    128,
 )
 VERSION = _string("version", 'a quoted version such as "0.57"', r"^[0-9]{1,4}\.[0-9]{1,4}(\.[0-9]{1,6})?$")
-POLICY_NAME = _string("name", "a lower-case letter, then at most 40 of a-z, 0-9 and `-`", "^[a-z][a-z0-9-]{0,40}$")
-NAME = _string("name", "a lower-case letter, then at most 40 of a-z, 0-9, `_` and `-`", "^[a-z][a-z0-9_-]{0,40}$")
-RULE_NAME = _string("name", "a lower-case letter, then at most 62 of a-z, 0-9, `_` and `-`", "^[a-z][a-z0-9_-]{0,62}$")
+POLICY_NAME = _string(
+    "name", "a name: a lower-case letter, then at most 40 of a-z, 0-9 and `-`", "^[a-z][a-z0-9-]{0,40}$"
+)
+NAME = _string(
+    "name", "a name: a lower-case letter, then at most 40 of a-z, 0-9, `_` and `-`", "^[a-z][a-z0-9_-]{0,40}$"
+)
+RULE_NAME = _string(
+    "name", "a name: a lower-case letter, then at most 62 of a-z, 0-9, `_` and `-`", "^[a-z][a-z0-9_-]{0,62}$"
+)
 SOURCE_REF = _string("source", "the name of a source", "^[a-z][a-z0-9_-]{0,40}$")
 SINK_REF = _string("sink", "the name of a sink", "^[a-z][a-z0-9_-]{0,40}$")
 COMPONENT = _string("component", "`default`, `all` or the name of a component", "^[a-z][a-z0-9_]*$")
@@ -579,7 +588,7 @@ RULE = Map(
             example={"records": 5000, "per": "1s", "by": ["file"]},
         ),
         "add": Key(
-            Map(rest=TEXT, names=FIELD, at_least=1), "Fields to add, as literal text.", example={"team": "rl-infra"}
+            Map(rest=LINE, names=FIELD, at_least=1), "Fields to add, as literal text.", example={"team": "rl-infra"}
         ),
     },
     one_of=ACTIONS,

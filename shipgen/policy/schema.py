@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -146,6 +147,8 @@ def _table(rows: list[tuple[str, str, str, str]]) -> list[str]:
 def _rows(node: Node, path: str, inside: tuple[str, ...]) -> Iterator[tuple[str, str, str, str]]:
     dot = f"{path}." if path else ""
     match node:
+        case Map(secret=True):
+            return  # the one word for it says all
         case Map(keys=keys, rest=rest, names=names):
             for name, key in keys.items():
                 yield (f"{dot}{name}", _words(key.node), _default(key), _cell(_text(key)))
@@ -212,6 +215,7 @@ def _flow(value: Any) -> str:
         case list():
             return "[" + ", ".join(_flow(one) for one in value) + "]"
         case str():
-            return value if value and not set(value) & set("{}[],:#&*!|>'\"%@`\\?") else json.dumps(value)
+            plain = re.fullmatch(r"[A-Za-z_/+-][A-Za-z0-9_/+ .=-]*|[0-9]+[A-Za-z]+(/s)?", value)
+            return value if plain and value not in ("true", "false", "null") else json.dumps(value)
         case _:
             return json.dumps(value)
