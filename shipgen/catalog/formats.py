@@ -81,6 +81,9 @@ LEVELS: dict[str, str] = {
 }
 """Spellings of a level in Ray's files, commonest first, onto shipgen's six."""
 
+LEVEL_WORD = "^(?:" + "|".join([*LEVELS, *(word.lower() for word in LEVELS if len(word) > 1)]) + ")$"
+"""A JSON value that is a level: a letter, or a word in capitals or in small letters."""
+
 LEVEL_ORDER = ("trace", "debug", "info", "warn", "error", "fatal")
 """From the least to the most severe."""
 

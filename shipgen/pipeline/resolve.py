@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 ACTIONS = ("drop", "sample", "redact", "limit", "add")
 
+_HOLD_SECRETS = frozenset({"auth", "sasl", "credentials", "headers"})
+"""Settings of a sink in which `{env: ..}` and `{file: ..}` are references to secrets."""
+
 _SHARED_BY_TWINS = frozenset({"level", "message", "raw", "session", "node", "cluster", "source"})
 """Fields that have the same value in both copies of a line, so that a condition on them judges both alike."""
 
@@ -87,7 +90,7 @@ def _built_in_rules(sources: Iterable[Source]) -> list[Rule]:
 
 def _sink(name: str, data: Mapping[str, Any], sources: tuple[Source, ...]) -> Sink:
     chosen = data.get("from")
-    options = {k: _secrets(v) for k, v in data.items() if k not in ("type", "from", "when")}
+    options = {k: _secrets(v) if k in _HOLD_SECRETS else v for k, v in data.items() if k not in ("type", "from", "when")}
     return Sink(
         name, data["type"], tuple(s.name for s in sources if chosen is None or s.name in chosen),
         conditions.parse(data.get("when")), options,

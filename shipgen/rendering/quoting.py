@@ -37,10 +37,10 @@ def program(source: Quoted) -> Quoted:
 
 
 def indented(source: Quoted, width: int) -> Quoted:
-    """A program, already quoted in its own grammar, as the lines of a YAML block scalar."""
+    """A program, already quoted in its own grammar, as the lines of a YAML block scalar; blank lines go."""
     if not isinstance(source, Quoted):
         raise TypeError("not a quoted program")
-    return Quoted(("\n" + " " * width).join(str(source).rstrip("\n").split("\n")))
+    return Quoted(("\n" + " " * width).join(line for line in str(source).split("\n") if line.strip()))
 
 
 def vector_template(text: str) -> Quoted:

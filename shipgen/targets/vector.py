@@ -1,15 +1,40 @@
-"""Vector, 0.50 to 0.57: one file source a family of files, one VRL program each, rules as transforms, sinks."""
+"""Vector, 0.50 to 0.57.
+
+A file source for each family of files, a small program that knows what the path says, a program that reads the entry, the
+rules as transforms of their own (so that Vector's metrics count what each of them drops), then the sinks. Options, defaults
+and version differences are those of vectordotdev/vector at the tags named beside them, and were run on 0.56 and 0.57.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import PurePosixPath
 from typing import Any
 
-from shipgen.catalog import formats, ray
-from shipgen.pipeline.model import Pipeline, SecretRef, Source
+from shipgen.catalog import formats, ray, redactions
+from shipgen.diagnostics import Severity
+from shipgen.pipeline.conditions import ALWAYS
+from shipgen.pipeline.model import Pipeline, Rule, SecretRef, Sink, Source
+from shipgen.targets.base import File, Finding, condition_context, release
 
-FIELDS_OF_HEADERS = (
-    "level", "thread", "caller", "deployment", "replica", "request_id", "route", "application", *formats.JSON_IDS, "extra",
-)
+MIN_BUFFER = 268_435_488
+"""Smallest disk buffer, bytes (`lib/vector-buffers/src/config.rs`, 0.57)."""
+READ_LIMIT = 8 * 1024 * 1024
+"""Longest line that is read, bytes. Longer ones are discarded whole: `lib/file-source-common/src/buffer.rs`, 0.57."""
+FLUSH_MS = 2000
+"""Pause after which an entry is complete although no line follows."""
+ATTEMPTS_FOR_EVER = 9_223_372_036_854_775_807
+"""Vector's own default for HTTP sinks, written out."""
+CONFINED_SINCE = (0, 57)
+"""From here on a template without a literal prefix is refused, `changelog.d/template_confinement.breaking.md`."""
+NO_ENV_SINCE = (0, 57)
+"""From here on `${NAME}` stays as it is unless a flag says otherwise."""
+ENV_FLAG = "VECTOR_DANGEROUSLY_ALLOW_ENV_VAR_INTERPOLATION"
+
+_ID_FIELDS = tuple(k for k in formats.JSON_IDS if k != "submission_id")
+_FROM_HEADERS = ("level", "thread", "caller", *formats.JSON_SERVE, *formats.JSON_IDS, "extra")
+"""Fields that a header or a JSON entry fills, apart from time and pid."""
+_EPOCHS = {"epoch_s": 1_000_000_000, "epoch_ms": 1_000_000, "epoch_us": 1_000, "epoch_ns": 1}
 
 
 def with_header_group(pattern: str) -> str:
@@ -19,65 +44,429 @@ def with_header_group(pattern: str) -> str:
 
 
 def zone_offset(zone: str) -> str:
-    """An offset that is valid in the hour that repeats in a zone, e.g. ` +0100`: its standard time."""
+    """An offset that is right for one reading of the hour that repeats in a zone, e.g. ` +0100`: its standard time."""
     from datetime import datetime
     from zoneinfo import ZoneInfo
 
-    tz = ZoneInfo(zone)
-    now = datetime(2026, 1, 15, tzinfo=tz)
-    summer = datetime(2026, 7, 15, tzinfo=tz)
-    standard = min(now, summer, key=lambda d: (d.dst() or d.utcoffset()) and d.utcoffset())
-    return standard.strftime(" %z")
+    winter, summer = (datetime(2026, month, 15, tzinfo=ZoneInfo(zone)) for month in (1, 7))
+    return (summer if winter.dst() else winter).strftime(" %z")
 
 
-def ray_program(pipeline: Pipeline, source: Source, family: ray.Family, *, backups: bool, extra: bool) -> dict[str, Any]:
-    """Context of `ray.vrl.j2` for one family."""
-    node = pipeline.collector.node
-    worker = family.name == "worker"
-    json_fields = [("pid", formats.JSON_PID), ("thread", formats.JSON_THREAD)]
-    json_fields += [(k, (k,)) for k in (*formats.JSON_IDS, *formats.JSON_SERVE)]
-    consumed = [*formats.JSON_CONSUMED, *formats.JSON_LEVEL, *(k for _, keys in json_fields for k in keys)]
-    if family.grouping is ray.Grouping.LINE and family.component in ("events", "export_events"):
-        consumed.append("timestamp")
-    return {
-        "prefix": len(source.base.encode()) + 1,
-        "moves": family.moves,
-        "backups": backups,
-        "pattern": family.pattern,
-        "fields": family.fields,
-        "refill": [f for f in family.fields if f not in ("pid", "stream")],
-        "optional": ("pid", "deployment", "replica"),
-        "unknown_job": ray.UNKNOWN_JOB,
-        "source": source.name,
-        "component": family.component,
-        "cluster": pipeline.cluster,
-        "grouping": family.grouping.value,
-        "markers": family.name in ("worker", "io_worker"),
-        "marker": formats.MARKER,
-        "glued": formats.GLUED_MARKER,
-        "tqdm": formats.TQDM,
-        "cut_driver": family.name == "job_driver" and source.twins.driver,
-        "cut_serve": worker and source.twins.serve,
-        "cut_cpp": worker and source.twins.cpp,
-        "repeat": formats.DRIVER_REPEAT,
-        "max_entry": source.max_entry,
-        "max_line": source.max_line,
-        "events": family.component in ("events", "export_events"),
-        "extra": extra,
-        "levels": list(formats.LEVELS.items()),
-        "json_level": formats.JSON_LEVEL,
-        "json_fields": json_fields,
-        "json_consumed": consumed,
-        "pair_fields": ("job_id", "worker_id", "node_id", "actor_id", "task_id", "task_name", "actor_name"),
-        "header_fields": FIELDS_OF_HEADERS,
-        "cpp": with_header_group(formats.CPP),
-        "python": with_header_group(formats.PYTHON),
-        "serve": with_header_group(formats.SERVE),
-        "absl": with_header_group(formats.ABSL),
-        "dated": formats.DATED,
-        "pairs": formats.PAIRS,
-        "zone": "" if pipeline.timezone == "local" else pipeline.timezone,
-        "offset": "" if pipeline.timezone == "local" else zone_offset(pipeline.timezone),
-        "node_literal": node if isinstance(node, str) else "",
-        "node_env": node.name if isinstance(node, SecretRef) else "",
-    }
+def backoff_attempts(give_up_after: int, max_backoff: int) -> int:
+    """Attempts after which Vector has waited about ``give_up_after`` ms: its pauses grow like Fibonacci numbers from 1 s up to
+    ``max_backoff`` ms (`src/sinks/util/retries.rs`)."""
+    waited, pause, following, attempts = 0, 1, 1, 0
+    while waited * 1000 < give_up_after and attempts < 1_000_000:
+        waited += min(pause, max(1, max_backoff // 1000))
+        pause, following = following, pause + following
+        attempts += 1
+    return max(1, attempts)
+
+
+class _Config:
+    """The flat context of `vector.yaml.j2`, put together for one pipeline."""
+
+    def __init__(self, pipeline: Pipeline, version: str) -> None:
+        self.pipeline = pipeline
+        self.version = version
+        self.sources: list[dict[str, Any]] = []
+        self.transforms: list[dict[str, Any]] = []
+        self.sinks: list[dict[str, Any]] = []
+        self.secret_dirs: dict[str, str] = {}
+        self.env: set[str] = set()
+        self.meant: dict[tuple[str | int, ...], Any] = {}
+        outputs = {s.name: list(self.source(s)) for s in pipeline.sources}
+        self.route(outputs)
+
+    # -- sources ------------------------------------------------------------------------------------------------------
+
+    def source(self, source: Source) -> Iterator[str]:
+        """Adds a source; yields the ids that its records come out of."""
+        if source.families:
+            yield from self.ray_source(source)
+            return
+        self.file_source(source, source.name, list(source.paths), list(source.exclude))
+        if source.multiline:
+            self.sources[-1] |= {
+                "mode": "halt_before", "start": source.multiline.start, "condition": source.multiline.start,
+                "timeout_ms": source.multiline.timeout,
+            }
+        yield self.remap(f"{source.name}-entry", [source.name], "vector/file.vrl.j2", f=self.file_program(source))
+
+    def file_source(self, source: Source, id_: str, include: list[str], exclude: list[str]) -> None:
+        skip = source.on_long_line == "skip"
+        self.sources.append({
+            "id": id_, "include": include, "exclude": exclude, "read_from": source.start,
+            "ignore_older_secs": None if source.ignore_older is None else max(1, source.ignore_older // 1000),
+            "discover_ms": self.pipeline.collector.discover_every,
+            "max_line_bytes": source.max_line if skip else max(READ_LIMIT, source.max_line),
+            "max_read_bytes": 65536, "start": "",
+        })
+        self.meant["sources", id_, "include"] = include
+        self.meant["sources", id_, "exclude"] = exclude
+
+    def ray_source(self, source: Source) -> Iterator[str]:
+        entries: dict[tuple[tuple[str, Any], ...], list[str]] = {}
+        names: dict[tuple[tuple[str, Any], ...], str] = {}
+        for family in source.families:
+            id_ = f"{source.name}-{family.name}"
+            backups = self.reads_backups(source, family)
+            globs = [g for glob in family.globs for g in ([glob, f"old/{glob}"] if family.moves else [glob])]
+            include = [f"{source.base}/{ray.SESSION_GLOB}/logs/{g}" for g in globs]
+            self.file_source(source, id_, include + [f"{g}.[0-9]*" for g in include] if backups else include, [])
+            if family.grouping is ray.Grouping.HEADER:
+                self.sources[-1] |= {"mode": "halt_before", "start": formats.HEADER, "condition": formats.HEADER,
+                                     "timeout_ms": FLUSH_MS}
+            elif family.grouping is ray.Grouping.USER:
+                self.sources[-1] |= {"mode": "continue_through", "start": "^", "condition": formats.CONTINUATION,
+                                     "timeout_ms": FLUSH_MS}
+            path_id = self.remap(f"{id_}-path", [id_], "vector/path.vrl.j2", f=self.path_program(source, family, backups))
+            kind = self.entry_kind(source, family)
+            key = tuple(kind.items())
+            entries.setdefault(key, []).append(path_id)
+            names.setdefault(key, f"{source.name}-{family.name}-entry" if kind["own"] else
+                             f"{source.name}-{family.grouping.value}-entry")
+        for key, inputs in entries.items():
+            yield self.remap(names[key], inputs, "vector/entry.vrl.j2", f=self.entry_program(source, dict(key)))
+
+    def reads_backups(self, source: Source, family: ray.Family) -> bool:
+        by = (self.pipeline.rotation or {}).get("by", "ray")
+        return source.rotated != "exclude" and family.rotates is not ray.Rotates.NEVER and by == "ray"
+
+    # -- programs -----------------------------------------------------------------------------------------------------
+
+    def remap(self, id_: str, inputs: list[str], template: str, f: Mapping[str, Any] | None = None,
+              fail_closed: bool = False) -> str:
+        self.transforms.append({"kind": "remap", "id": id_, "inputs": inputs, "template": template, "f": f or {},
+                                "drop_on_error": fail_closed})
+        return id_
+
+    def node(self) -> dict[str, Any]:
+        node = self.pipeline.collector.node
+        return {"node_literal": node if isinstance(node, str) else "",
+                "node_env": node.name if isinstance(node, SecretRef) else ""}
+
+    def path_program(self, source: Source, family: ray.Family, backups: bool) -> dict[str, Any]:
+        return {
+            "prefix": len(source.base.encode()) + 1, "moves": family.moves, "backups": backups,
+            "pattern": family.pattern, "fields": family.fields, "optional": ("pid", "deployment", "replica"),
+            "unknown_job": ray.UNKNOWN_JOB, "source": source.name, "component": family.component,
+            "cluster": self.pipeline.cluster, **self.node(),
+        }
+
+    def entry_kind(self, source: Source, family: ray.Family) -> dict[str, Any]:
+        """What makes a family's entry program differ from another's: families that agree share one."""
+        worker, twins = family.name == "worker", source.twins
+        kind: dict[str, Any] = {
+            "grouping": family.grouping.value,
+            "markers": family.name in ("worker", "io_worker"),
+            "cut_driver": family.name == "job_driver" and twins.driver,
+            "cut_serve": worker and twins.serve,
+            "cut_cpp": worker and twins.cpp,
+            "events": family.component in ("events", "export_events"),
+        }
+        kind["own"] = kind["markers"] or kind["cut_driver"] or kind["events"]
+        if kind["own"]:
+            kind["family"] = family.name
+        return kind
+
+    def json_fields(self, *, events: bool) -> dict[str, Any]:
+        fields: list[tuple[str, tuple[str, ...]]] = [("pid", formats.JSON_PID), ("thread", formats.JSON_THREAD)]
+        fields += [(k, (k,)) for k in (*formats.JSON_IDS, *formats.JSON_SERVE)]
+        consumed = [*formats.JSON_CONSUMED, *formats.JSON_LEVEL, *(k for _, keys in fields for k in keys)]
+        return {
+            "levels": list(formats.LEVELS.items()), "level_words": formats.LEVEL_WORD, "json_level": formats.JSON_LEVEL, "json_fields": fields,
+            "json_consumed": consumed + ["timestamp"] * events, "events": events, "extra": self.wants("extra"),
+        }
+
+    def wants(self, field: str) -> bool:
+        """Whether any sink or rule can see a field; what nobody sees need not be made."""
+        return any(s.type != "loki" or s.options["line"] == "json" or field in s.options["metadata"]
+                   for s in self.pipeline.sinks)
+
+    def zone(self) -> dict[str, str]:
+        zone = self.pipeline.timezone
+        return {"zone": "", "offset": ""} if zone == "local" else {"zone": zone, "offset": zone_offset(zone)}
+
+    def entry_program(self, source: Source, kind: Mapping[str, Any]) -> dict[str, Any]:
+        worker = kind.get("family") == "worker"
+        return {
+            **kind, **self.json_fields(events=kind["events"]), **self.zone(),
+            "refill": [f for f in ray.BY_NAME["worker"].fields if f not in ("pid", "stream")] if worker else [],
+            "marker": formats.MARKER, "glued": formats.GLUED_MARKER, "tqdm": formats.TQDM,
+            "repeat": formats.DRIVER_REPEAT, "max_entry": source.max_entry, "max_line": source.max_line,
+            "pair_fields": _ID_FIELDS, "header_fields": _FROM_HEADERS,
+            "cpp": with_header_group(formats.CPP), "python": with_header_group(formats.PYTHON),
+            "serve": with_header_group(formats.SERVE), "absl": with_header_group(formats.ABSL),
+            "dated": formats.DATED, "pairs": formats.PAIRS,
+        }
+
+    def file_program(self, source: Source) -> dict[str, Any]:
+        import re
+
+        groups = list(re.compile(source.regex).groupindex)
+        layout = source.time.layout if source.time else ""
+        root = self.pipeline.collector.root
+        return {
+            **self.json_fields(events=False), **self.zone(), **self.node(),
+            "source": source.name, "cluster": self.pipeline.cluster, "root": 0 if root == "/" else len(root.encode()),
+            "max_entry": source.max_entry, "max_line": source.max_line,
+            "max_lines": source.multiline.max_lines if source.multiline else None,
+            "format": source.format, "regex": source.regex, "all_groups": groups,
+            "groups": [g for g in groups if g not in ("level", "message", "time") and g != (source.time and source.time.field)],
+            "time_field": source.time.field if source.time else "", "layout": layout,
+            "unit_ns": _EPOCHS.get(layout, 1), "scale": float(_EPOCHS.get(layout, 1)),
+        }
+
+    # -- rules and sinks ----------------------------------------------------------------------------------------------
+
+    def route(self, outputs: Mapping[str, list[str]]) -> None:
+        """Rules that hold for all sinks are shared; from the first one that does not, each sink has a chain of its own."""
+        sinks = self.pipeline.sinks
+        rules = self.pipeline.rules
+        everyone = {s.name for s in sinks}
+        shared = 0
+        while shared < len(rules) and (rules[shared].sinks is None or rules[shared].sinks == everyone):
+            shared += 1
+        heads: dict[str, list[str]] = {}
+        for name, ids in outputs.items():
+            heads[name] = ids
+        for rule in rules[:shared]:
+            for name, ids in self.apply(rule, heads, "").items():
+                heads[name] = ids
+        for sink in sinks:
+            own = {name: heads[name] for name in sink.sources}
+            for rule in rules[shared:]:
+                if rule.sinks is None or sink.name in rule.sinks:
+                    own = self.apply(rule, own, f"-{sink.name}")
+            inputs = list(dict.fromkeys(i for ids in own.values() for i in ids))
+            if sink.when != ALWAYS:
+                self.transforms.append({"kind": "filter", "id": f"when-{sink.name}", "inputs": inputs,
+                                        "when": condition_context(sink.when)})
+                inputs = [f"when-{sink.name}"]
+            self.sink(sink, inputs)
+
+    def apply(self, rule: Rule, heads: Mapping[str, list[str]], suffix: str) -> dict[str, list[str]]:
+        """Adds one rule behind the given outputs; gives the outputs behind it."""
+        inputs = list(dict.fromkeys(i for ids in heads.values() for i in ids))
+        id_ = f"rule-{rule.name}{suffix}"
+        when, options = condition_context(rule.when), rule.options
+        unless = {"kind": "not", "of": when}
+        after = [id_]
+        if rule.action == "drop":
+            self.transforms.append({"kind": "filter", "id": id_, "inputs": inputs, "when": unless})
+        elif rule.action == "sample":
+            self.transforms.append({"kind": "sample", "id": id_, "inputs": inputs, "unless": unless, "rate": options["rate"],
+                                    "by": options.get("by", "")})
+        elif rule.action == "limit":
+            self.transforms.append({"kind": "throttle", "id": id_, "inputs": inputs, "unless": unless,
+                                    "records": options["records"], "seconds": options["per"] / 1000,
+                                    "by": list(options.get("by", ()))})
+        elif rule.action == "add":
+            self.remap(id_, inputs, "vector/add.vrl.j2", f={"when": when, "fields": list(options.items())})
+        else:
+            self.remap(id_, inputs, "vector/redact.vrl.j2", fail_closed=True, f={"when": when, **redaction(options)})
+            after.append(self.remap(f"{id_}-failed", [f"{id_}.dropped"], "vector/redaction_failed.vrl.j2"))
+        return {name: after for name in heads}
+
+    def sink(self, sink: Sink, inputs: list[str]) -> None:
+        options = sink.options
+        id_ = f"out-{sink.name}"
+        context: dict[str, Any] = {"id": id_, "type": sink.type, "auth": None, "tls": [], "batch": None, "request": None,
+                                   "buffer": None, "acknowledged": options.get("delivery") != "best_effort",
+                                   "confined": release(self.version) >= CONFINED_SINCE}
+        if sink.type == "loki":
+            context["inputs"] = [self.remap(f"shape-{sink.name}", inputs, "vector/loki.vrl.j2", f=self.loki(options))]
+            context |= {"endpoint": options["endpoint"], "tenant": options.get("tenant", ""),
+                        "compression": compression(options["compression"])}
+            self.meant["sinks", id_, "endpoint"] = options["endpoint"]
+        else:
+            context["inputs"] = [self.remap(f"shape-{sink.name}", inputs, "vector/object.vrl.j2")]
+            if sink.type == "console":
+                context["target"] = options["target"]
+            else:
+                context |= {"path": options["path"], "base_dir": str(PurePosixPath(options["path"]).parent)}
+        if "auth" in options:
+            context["auth"] = self.auth(options["auth"])
+        if "tls" in options:
+            context["tls"] = tls(options["tls"])
+        if "batch" in options:
+            context["batch"] = {"max_bytes": options["batch"]["max_bytes"],
+                                "timeout_secs": options["batch"]["max_wait"] / 1000}
+        if "retry" in options:
+            never = options["retry"]["give_up_after"] == "never"
+            context["request"] = {
+                "max_backoff": max(1, options["retry"]["max_backoff"] // 1000),
+                "attempts": ATTEMPTS_FOR_EVER if never else
+                backoff_attempts(options["retry"]["give_up_after"], options["retry"]["max_backoff"]),
+            }
+        if "buffer" in options:
+            context["buffer"] = {"max_size": max(MIN_BUFFER, options["buffer"]["max_size"]),
+                                 "when_full": options["buffer"]["when_full"]}
+        self.sinks.append(context)
+
+    def loki(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        labels, server = options["labels"], options["server"]
+        fixed = [f for f in ("parse_error", "entry_time", "time_source", "truncated") if f not in labels["fields"]]
+        metadata = [f for f in options["metadata"] if f not in fixed and f not in labels["fields"]] + fixed
+        return {
+            "late": options["late"], "line": options["line"], "static": list(labels["static"].items()),
+            "label_fields": labels["fields"], "metadata": metadata,
+            "max_behind": max_behind(server), "max_ahead": MAX_AHEAD,
+            "max_line_size": None if self.lines_fit(options) else server["max_line_size"],
+        }
+
+    def lines_fit(self, options: Mapping[str, Any]) -> bool:
+        longest = max(s.max_entry for s in self.pipeline.sources)
+        return options["line"] != "json" and bool(longest <= options["server"]["max_line_size"])
+
+    def auth(self, auth: Mapping[str, Any]) -> dict[str, Any]:
+        if "bearer" in auth:
+            return {"strategy": "bearer", "secrets": [("token", self.secret(auth["bearer"]))]}
+        return {"strategy": "basic", "secrets": [(k, self.secret(auth["basic"][k])) for k in ("user", "password")]}
+
+    def secret(self, ref: SecretRef) -> dict[str, str]:
+        if ref.kind == "env":
+            self.env.add(ref.name)
+            return {"env": ref.name}
+        path = PurePosixPath(ref.name)
+        backend = self.secret_dirs.setdefault(str(path.parent), f"files{len(self.secret_dirs)}")
+        return {"file": f"{backend}.{path.name}"}
+
+
+MAX_AHEAD = 300
+"""Seconds ahead of the read time from which on Loki may refuse an entry."""
+
+
+def max_behind(server: Mapping[str, Any]) -> int:
+    """Seconds behind the read time from which on Loki may throw an entry away: half of `max_chunk_age`, less ten minutes."""
+    return max(60, int(server["max_chunk_age"] // 2000 - 600))
+
+
+def redaction(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Regex and replacement (in the syntax of VRL's `replace`) of a redact rule."""
+    text = str(options.get("with", "[redacted]")).replace("$", "$$")
+    if "pattern" in options:
+        return {"regex": options["pattern"], "with": text, "on_json_text": False}
+    kind = redactions.KINDS[options["kind"]]
+    before = ("${1}" if kind.keeps else "") + kind.before
+    return {"regex": kind.regex, "with": before + text + kind.after, "on_json_text": kind.on_json_text}
+
+
+def compression(value: Any) -> tuple[str, int | None]:
+    """Algorithm and level of a Loki sink. `auto` is snappy: protobuf bodies, the cheapest for Loki to read."""
+    if isinstance(value, Mapping):
+        return value["codec"], value.get("level")
+    return ("snappy" if value == "auto" else value), None
+
+
+def tls(options: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """TLS settings under Vector's names."""
+    names = {"ca_file": "ca_file", "cert_file": "crt_file", "key_file": "key_file", "server_name": "server_name"}
+    found: list[tuple[str, Any]] = [(theirs, options[ours]) for ours, theirs in names.items() if ours in options]
+    verify = options.get("verify", True)
+    return [*found, ("verify_certificate", verify), ("verify_hostname", verify)]
+
+
+class Vector:
+    """The target `vector`."""
+
+    name = "vector"
+    versions = ("0.50", "0.51", "0.52", "0.53", "0.54", "0.55", "0.56", "0.57")
+    main_config = "vector/vector.yaml"
+    binary = "vector"
+    reads_rotated = True
+
+    def check(self, pipeline: Pipeline, version: str) -> Iterator[Finding]:
+        """Findings that depend on values: buffers too small, secrets that need a flag, names that Vector can't write."""
+        confined = release(version) >= CONFINED_SINCE
+        for sink in pipeline.sinks:
+            path: tuple[str | int, ...] = ("sinks", sink.name)
+            size = sink.options.get("buffer", {}).get("max_size")
+            if size is not None and size < MIN_BUFFER:
+                yield Finding("approximated", Severity.WARNING, (*path, "buffer", "max_size"),
+                              f"Vector's smallest disk buffer is {MIN_BUFFER} bytes; that is used",
+                              "at least 257MiB is kept as written")
+            level = sink.options.get("compression")
+            if isinstance(level, Mapping) and "level" in level and level["codec"] == "snappy":
+                yield Finding("unsupported", Severity.ERROR, (*path, "compression", "level"),
+                              "snappy has no levels", "leave `level` out, or use codec: gzip")
+            if sink.type == "loki" and confined:
+                yield Finding("template-confinement", Severity.NOTE, (*path, "labels"),
+                              "Vector 0.57 and later confine templates, and labels that may be absent need one without a "
+                              "prefix: the sink sets dangerously_allow_unconfined_template_resolution, for label and metadata "
+                              "values only; Vector warns of it at start")
+            for where, ref in secret_refs(sink.options.get("auth", {}), (*path, "auth")):
+                if ref.kind == "env" and release(version) >= NO_ENV_SINCE:
+                    yield Finding("needs-flag", Severity.WARNING, where,
+                                  f"Vector 0.57 and later read environment variables only with {ENV_FLAG}=true; without it "
+                                  "they would send the reference itself", "set it where Vector starts, or use {file: PATH}")
+                if ref.kind == "file" and not is_secret_name(PurePosixPath(ref.name).name):
+                    yield Finding("unsupported", Severity.ERROR, where,
+                                  "Vector's secret backend reads only files named by letters, digits, `_`, `.` and `-`",
+                                  "give the file such a name")
+        for rule in pipeline.rules:
+            if rule.action == "limit" and rule.options["records"] > 4_294_967_295:
+                yield Finding("unsupported", Severity.ERROR, ("parsing", "rules", rule.index, "limit", "records"),
+                              "Vector counts to 4294967295", "use a smaller number and period")
+
+    def files(self, pipeline: Pipeline, version: str) -> Iterable[File]:
+        """`vector/vector.yaml`."""
+        config = _Config(pipeline, version)
+        state = f"{pipeline.collector.state_dir.rstrip('/')}/{pipeline.name}/vector"
+        host = pipeline.collector.metrics_bind
+        address = f"[{host}]" if ":" in host else host
+        notes = []
+        if config.env:
+            notes.append("Environment: " + ", ".join(sorted(config.env)))
+        context = {
+            "header": {"policies": " ".join(pipeline.files), "version": version, "notes": notes,
+                       "command": f"shipgen render {' '.join(pipeline.files)} --target vector -o DIR",
+                       "start": " ".join(self.start_argv("vector.yaml", pipeline, version))},
+            "v": {"data_dir": state, "metrics_address": f"{address}:{pipeline.collector.metrics_port}",
+                  "secret_dirs": [{"id": i, "path": p} for p, i in config.secret_dirs.items()],
+                  "sources": config.sources, "transforms": config.transforms, "sinks": config.sinks},
+        }
+        yield File(self.main_config, "vector/vector.yaml.j2", context, "yaml",
+                   {**config.meant, ("data_dir",): state})
+
+    def start_argv(self, config: str, pipeline: Pipeline, version: str) -> tuple[str, ...]:
+        """Start command; with the flag for environment variables where the policy's secrets need it."""
+        refs = [r for s in pipeline.sinks for _, r in secret_refs(s.options.get("auth", {}), ())]
+        needs_flag = release(version) >= NO_ENV_SINCE and any(r.kind == "env" for r in refs)
+        flag = ("env", f"{ENV_FLAG}=true") if needs_flag else ()
+        return (*flag, self.binary, "--config", config)
+
+    def validate_argv(self, config: str) -> tuple[str, ...]:
+        """`vector validate`, without the checks that need the node's directories and the sinks."""
+        return (self.binary, "validate", "--no-environment", "--config-yaml", config)
+
+    def not_validated(self) -> str:
+        """What `vector validate --no-environment` does not look at (`src/validate.rs`, 0.57)."""
+        return "globs, template confinement, TLS files, secrets, label names and the sinks themselves"
+
+    def image(self, version: str) -> str:
+        """Image of a version: `timberio/vector:<version>-debian` (`distribution/docker`, 0.57)."""
+        full = version if version.count(".") == 2 else f"{version}.0"
+        return f"timberio/vector:{full}-debian"
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether Vector's secret backend can read a file of this name (`src/config/loading/secret.rs`)."""
+    return bool(name) and all(c.isascii() and (c.isalnum() or c in "_.-") for c in name)
+
+
+def secret_refs(
+    tree: Any, path: tuple[str | int, ...]
+) -> Iterator[tuple[tuple[str | int, ...], SecretRef]]:
+    """Secret references in a settings tree, with their places."""
+    if isinstance(tree, SecretRef):
+        yield path, tree
+    elif isinstance(tree, Mapping):
+        for key, value in tree.items():
+            yield from secret_refs(value, (*path, key))
+
+
+TARGET = Vector()
+
+__all__ = ["TARGET", "Vector"]

@@ -1,0 +1,107 @@
+"""What each target can do with each leaf of the policy: one table, as data.
+
+A row speaks of the leaves that its pattern matches (`*` is one step, `**` any number at the end). The first row of a target
+that matches a leaf, the version and the value counts. Diagnostics, `explain`, the docs page and the tests read this table;
+a test asserts that no leaf is without a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Status(StrEnum):
+    """How well a target does what a leaf says."""
+
+    EXACT = "exact"
+    APPROXIMATED = "approximated"
+    UNSUPPORTED = "unsupported"
+    NOT_YET = "not-yet"
+    ELSEWHERE = "elsewhere"
+    """Not this target's: Ray's environment, logrotate, another target or `explain` reads the leaf."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """``text`` says how a leaf is approximated or why it is unsupported, ``way_out`` what to do instead. ``values`` limits
+    a row to certain values; ``since`` and ``before`` to versions (major, minor)."""
+
+    leaf: str
+    status: Status = Status.EXACT
+    text: str = ""
+    way_out: str = ""
+    values: frozenset[str] = frozenset()
+    since: tuple[int, int] = (0, 0)
+    before: tuple[int, int] = (1_000_000, 0)
+
+
+_E, _A, _U, _N, _X = Status.EXACT, Status.APPROXIMATED, Status.UNSUPPORTED, Status.NOT_YET, Status.ELSEWHERE
+
+SHARED: tuple[Row, ...] = (
+    Row("version", _X, "version of the policy language"),
+    Row("targets.**", _X, "which shippers to render, and their versions"),
+    Row("ray.version", _X, "for `explain`"),
+    Row("ray.temp_dir"),
+    Row("ray.**", _X, "Ray's environment: ray/ray.env and ray/driver.env"),
+    Row("rotation.by"),
+    Row("rotation.**", _X, "Ray's environment, logrotate and `explain`"),
+    Row("relay.**", _X, "for targets that cannot reach a sink on their own"),
+    Row("sources.<verl>.**", _N, "sources of type verl come with a later release", "use type: file"),
+    Row("sinks.<elasticsearch>.**", _N, "this sink comes with a later release", "loki, file and console are there"),
+    Row("sinks.<opensearch>.**", _N, "this sink comes with a later release", "loki, file and console are there"),
+    Row("sinks.<s3>.**", _N, "this sink comes with a later release", "loki, file and console are there"),
+    Row("sinks.<kafka>.**", _N, "this sink comes with a later release", "loki, file and console are there"),
+    Row("sinks.<http>.**", _N, "this sink comes with a later release", "loki, file and console are there"),
+)
+"""Rows that hold for every target."""
+
+TABLE: dict[str, tuple[Row, ...]] = {
+    "vector": (
+        *SHARED,
+        Row("collector.metrics.**"),
+        Row("sources.*.ignore_older", _A, "the age is judged once, when Vector starts, and older files are followed from "
+            "their end; Vector 0.50 to 0.57"),
+        Row("sources.*.on_long_line", _A, "lines up to 8 MiB are read and cut; longer ones are discarded whole, since Vector "
+            "has no other way", values=frozenset({"truncate"})),
+        Row("sources.*.max_line", _A, "counted in bytes after grouping, for entries that are longer than it"),
+        Row("sources.*.max_entry", _A, "counted in bytes, cut at a character"),
+        Row("sources.<file>.multiline.max_lines", _A, "Vector joins lines without a limit; longer entries are cut to "
+            "`max_lines` and marked `truncated`"),
+        Row("parsing.rules[].limit.**", _A, "Vector's throttle refills steadily, so up to twice `records` can pass in one "
+            "period after a quiet one; records without a field of `by` share one count"),
+        Row("parsing.rules[].sample.by", _A, "by a hash of the field; records without the field are sampled one by one"),
+        Row("sinks.*.buffer.when_full", _U, "Vector's disk buffer cannot drop its oldest records",
+            "use block or drop_newest", values=frozenset({"drop_oldest"})),
+        Row("sinks.*.retry.give_up_after", _A, "Vector counts attempts, not time"),
+        Row("**"),
+    ),
+}
+
+
+def _matches(pattern: str, leaf: tuple[str, ...]) -> bool:
+    parts = tuple(pattern.replace("[]", ".[]").split("."))
+    if parts[-1] == "**":
+        parts = parts[:-1]
+        leaf = leaf[: len(parts)] if len(leaf) >= len(parts) else leaf
+    return len(parts) == len(leaf) and all(p == s or (p == "*" and s != "[]") for p, s in zip(parts, leaf, strict=True))
+
+
+def rows(target: str, leaf: tuple[str, ...]) -> list[Row]:
+    """Rows of a target about a leaf, in order. A variant's step is written `<loki>`; `*` in a row matches it too."""
+    return [r for r in TABLE[target] if _matches(r.leaf, leaf)]
+
+
+def look_up(target: str, version: tuple[int, int], leaf: tuple[str, ...], value: object = None) -> Row:
+    """The row that counts for a leaf with a value. Raises KeyError where the table has a gap."""
+    for row in rows(target, leaf):
+        if row.since <= version < row.before and (not row.values or value is None or str(value) in row.values):
+            return row
+    raise KeyError(f"{target} has no row for {'.'.join(leaf)}")
+
+
+def not_exact(target: str, version: tuple[int, int], leaves: Iterable[tuple[str, ...]]) -> list[tuple[tuple[str, ...], Row]]:
+    """Leaves that a target does not do exactly, with the row that says so."""
+    found = ((leaf, look_up(target, version, leaf)) for leaf in leaves)
+    return [(leaf, row) for leaf, row in found if row.status not in (Status.EXACT, Status.ELSEWHERE)]
