@@ -11,6 +11,8 @@ Entries
  - events, export_events and train are JSON files: every line is a record. In all other component files an entry starts
    at a header, at a date or at a JSON object that fills its line; the lines before the first start are records one by
    one.
+ - Continuation lines at the head of a file (rotation cut the entry in two) are one entry here. They may arrive one by
+   one: `read_entries` shows them by `first_line` 1 and a first line that `continues`.
  - A control line is recognised as it stands: `:job_id:`, `:actor_name:` or `:task_name:` at the very start of the line,
    whatever follows. A marker glued to other text must have a value without colon that begins with no white space (hex
    for job_id); the last one on the line is cut. Lines are grouped before a glued marker is cut.
@@ -808,13 +810,18 @@ def _json_object(line: str) -> dict[str, Any] | None:
     return None
 
 
+def _sound(text: str) -> str:
+    """The text with U+FFFD for half of a surrogate pair, which JSON can escape and UTF-8 cannot say."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 def _text_of(data: dict[str, Any], key: str) -> str | None:
     value = data.get(key)
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (int, float)):
         return json.dumps(value)
-    return value if isinstance(value, str) and value != "" else None
+    return _sound(value) if isinstance(value, str) and value != "" else None
 
 
 def _first_text(data: dict[str, Any], *keys: str) -> str | None:
@@ -934,7 +941,7 @@ def _user_groups(lines: list[str], markers: bool) -> list[_Group]:
 
 def _cut_text(raw: str, limit: int) -> tuple[str, bool]:
     """`raw`, or its beginning of at most `limit` bytes that ends between two characters."""
-    encoded = raw.encode("utf-8", errors="surrogatepass")
+    encoded = raw.encode("utf-8")
     if len(encoded) <= limit:
         return raw, False
     return encoded[:limit].decode("utf-8", errors="ignore"), True
@@ -1044,7 +1051,7 @@ class _File:
             trace = data.get("exc_text")
             if isinstance(trace, str) and trace != "":
                 message += "\n" + trace
-            record["message"] = _clean(message + following)
+            record["message"] = _clean(_sound(message) + following)
 
     def _read_text(self, record: Record, first: str, following: str) -> None:
         header = _header(first)
