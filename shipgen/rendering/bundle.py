@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shipgen import __version__
-from shipgen.diagnostics import UsageError
+from shipgen.diagnostics import Diagnostic, Place, Severity, UsageError
 from shipgen.pipeline.model import Pipeline
 from shipgen.rendering.environment import render as render_template
+from shipgen.targets import node
 from shipgen.targets.base import File
+
+if TYPE_CHECKING:
+    from shipgen.targets.plan import Choice
 
 MANIFEST = "MANIFEST.json"
 
@@ -80,14 +84,17 @@ def _parse_back(file: File, text: str) -> None:
             raise ParseBackError(f"{file.path}: reads back as {parsed_env!r}")
 
 
-def build(pipeline: Pipeline, files: Iterable[File], mains: Mapping[str, str], versions: Mapping[str, str]) -> Bundle:
-    """Render every file and parse it back. Nothing is written."""
+def of(pipeline: Pipeline, choices: Sequence[Choice]) -> Bundle:
+    """The bundle of some targets, with Ray's environment and logrotate: every file rendered and parsed back, none written."""
+    targets = {c.name: c.target for c in choices if c.target is not None}
+    files = [f for c in choices if c.target is not None for f in c.target.files(pipeline, c.version)]
     rendered: dict[str, bytes] = {}
-    for file in files:
+    for file in [*files, *node.files(pipeline)]:
         text = render_template(file.template, **file.context)
         _parse_back(file, text)
         rendered[file.path] = text.encode()
-    return Bundle(rendered, mains, pipeline_hash(pipeline), versions)
+    mains = {name: target.main_config for name, target in targets.items()}
+    return Bundle(rendered, mains, pipeline_hash(pipeline), {c.name: c.version for c in choices})
 
 
 def read_manifest(directory: Path) -> dict[str, Any] | None:
@@ -165,6 +172,13 @@ class Drift:
     kind: str
     path: str
     diff: str = ""
+
+    def diagnostic(self, directory: Path) -> Diagnostic:
+        """The drift as an error, at the file that differs."""
+        text = {"modified": "differs from what the policy renders", "missing": "is missing",
+                "stale": "is listed in MANIFEST.json and no longer rendered"}[self.kind]
+        return Diagnostic("drift", Severity.ERROR, "", f"{self.path} {text}", "render again with -o, and commit the result",
+                          Place(str(directory / self.path)))
 
 
 def compare(bundle: Bundle, directory: Path) -> Iterator[Drift]:

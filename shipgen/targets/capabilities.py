@@ -65,16 +65,15 @@ TABLE: dict[str, tuple[Row, ...]] = {
             "their end; Vector 0.50 to 0.57"),
         Row("sources.*.on_long_line", _A, "lines up to 8 MiB are read and cut; longer ones are discarded whole, since Vector "
             "has no other way", values=frozenset({"truncate"})),
-        Row("sources.*.max_line", _A, "counted in bytes after grouping, for entries that are longer than it"),
-        Row("sources.*.max_entry", _A, "counted in bytes, cut at a character"),
         Row("sources.<file>.multiline.max_lines", _A, "Vector joins lines without a limit; longer entries are cut to "
             "`max_lines` and marked `truncated`"),
-        Row("parsing.rules[].limit.**", _A, "Vector's throttle refills steadily, so up to twice `records` can pass in one "
+        Row("parsing.rules[].limit.records", _A, "Vector's throttle refills steadily, so up to twice `records` can pass in one "
             "period after a quiet one; records without a field of `by` share one count"),
         Row("parsing.rules[].sample.by", _A, "by a hash of the field; records without the field are sampled one by one"),
         Row("sinks.*.buffer.when_full", _U, "Vector's disk buffer cannot drop its oldest records",
             "use block or drop_newest", values=frozenset({"drop_oldest"})),
-        Row("sinks.*.retry.give_up_after", _A, "Vector counts attempts, not time"),
+        Row("sinks.*.retry.give_up_after", values=frozenset({"never"})),
+        Row("sinks.*.retry.give_up_after", _A, "Vector counts attempts; as many are made as the pauses fill that time"),
         Row("**"),
     ),
 }

@@ -8,6 +8,7 @@ and version differences are those of vectordotdev/vector at the tags named besid
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -449,6 +450,21 @@ class Vector:
         """Image of a version: `timberio/vector:<version>-debian` (`distribution/docker`, 0.57)."""
         full = version if version.count(".") == 2 else f"{version}.0"
         return f"timberio/vector:{full}-debian"
+
+
+def record_programs(pipeline: Pipeline) -> list[dict[str, Any]]:
+    """The remap steps that make a record, and the rules (add, redact, drop) that hold for every sink, in order: for running
+    them without Vector. Each has an id, inputs, a template and its context. All fields are made, `extra` too."""
+    everything = Sink("preview", "console", tuple(s.name for s in pipeline.sources), ALWAYS, {"target": "stdout"})
+    rules = tuple(r for r in pipeline.rules if r.sinks is None and r.action in ("add", "redact", "drop"))
+    config = _Config(replace(pipeline, sinks=(everything,), rules=rules), Vector.versions[-1])
+    steps = []
+    for step in config.transforms:
+        if step["kind"] == "filter":
+            steps.append({**step, "template": "vector/drop.vrl.j2", "f": {"when": step["when"]}})
+        elif step["kind"] == "remap" and not step["id"].endswith("-failed") and not step["id"].startswith("shape-"):
+            steps.append(step)
+    return steps
 
 
 def is_secret_name(name: str) -> bool:

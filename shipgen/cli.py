@@ -1,0 +1,348 @@
+"""Commands: parse arguments, call, report. No logic lives here."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from shipgen import __version__
+from shipgen.diagnostics import FORMATS, Diagnostic, PolicyError, Severity, ShipgenError, UsageError, exit_code, report
+
+if TYPE_CHECKING:
+    from shipgen.pipeline.model import Pipeline
+    from shipgen.policy import Policy
+    from shipgen.targets.plan import Choice
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class Run:
+    """What every command shares: how diagnostics are reported, and whether warnings fail."""
+
+    def __init__(self, style: str, strict: bool) -> None:
+        self.style = style
+        self.strict = strict
+        self.file = ""
+
+    def load(self, policies: Sequence[str]) -> tuple[Policy, Pipeline, list[Diagnostic]]:
+        """Load, resolve and check a policy, with its diagnostics so far."""
+        from shipgen.pipeline import resolve
+        from shipgen.pipeline.checks import check
+        from shipgen.policy import load
+
+        self.file = "<stdin>" if policies[0] == "-" else policies[0]
+        policy = load(policies, sys.stdin)
+        pipeline = resolve(policy)
+        return policy, pipeline, [*policy.diagnostics, *check(pipeline, policy)]
+
+    def say(self, diagnostics: Iterable[Diagnostic], *, product: bool = False) -> int:
+        """Report diagnostics (on stdout where they are the product) and give the exit code."""
+        found = list(diagnostics)
+        stream = sys.stdout if product else sys.stderr
+        if product or found or self.style != "text":
+            report(found, self.style, stream=stream, strict=self.strict, file=self.file, summary=product or bool(found))
+        return exit_code(found, self.strict)
+
+
+def shared(command: Command) -> Command:
+    """The options that every command has."""
+    command = click.option("--strict", is_flag=True, help="Warnings fail, too.")(command)
+    return click.option("--format", "style", type=click.Choice(FORMATS), default="text", show_default=True,
+                        help="How diagnostics are written.")(command)
+
+
+def policies(command: Command) -> Command:
+    """One or more policy files."""
+    return click.argument("policies", nargs=-1, required=True, metavar="POLICY...")(command)
+
+
+def targets(help_text: str) -> Callable[[Command], Command]:
+    """`--target`, any number of times."""
+    return click.option("--target", "-t", "wanted", multiple=True, metavar="TARGET", help=help_text)
+
+
+def out(text: str) -> None:
+    """The product, as UTF-8 whatever the locale says."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
+    sys.stdout.buffer.flush()
+
+
+def err(text: str) -> None:
+    """All else."""
+    click.echo(text, err=True)
+
+
+class Group(click.Group):
+    """Turns shipgen's errors into a report and an exit code, whichever command they come from."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except PolicyError as error:
+            style, strict = ctx.meta.get("style", "text"), ctx.meta.get("strict", False)
+            product = ctx.invoked_subcommand in ("validate", "check")
+            report(error.diagnostics, style, stream=sys.stdout if product else sys.stderr, strict=strict)
+            ctx.exit(error.exit_code)
+        except ShipgenError as error:
+            err(f"error: {error}")
+            ctx.exit(error.exit_code)
+        except RecursionError:
+            err("error: the policy is nested too deeply")
+            ctx.exit(PolicyError.exit_code)
+        except BrokenPipeError:
+            sys.stderr.close()
+            ctx.exit(UsageError.exit_code)
+
+
+@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="shipgen")
+def main() -> None:
+    """One policy file for a Ray cluster's logs, rendered for any log shipper.
+
+    \b
+    Start:    shipgen init > policy.yaml
+    Check:    shipgen validate policy.yaml
+    Render:   shipgen render policy.yaml --target vector -o rendered/
+    Look:     shipgen preview policy.yaml /tmp/ray/session_latest/logs/raylet.out
+
+    Exit codes: 0 clean; 1 the policy is wrong, or something drifted, was lost or is not shipped; 2 bad usage or an unreadable
+    file; 3 something outside is missing, such as a shipper's binary.
+    """
+
+
+def run(style: str, strict: bool) -> Run:
+    """The run of the current command."""
+    context = click.get_current_context()
+    context.meta["style"], context.meta["strict"] = style, strict
+    return Run(style, strict)
+
+
+@main.command()
+@click.option("--for", "kind", type=click.Choice(["ray", "verl", "file"]), default="ray", show_default=True,
+              help="What the policy is about.")
+def init(kind: str) -> None:
+    """Write a short commented policy that validates to stdout."""
+    from shipgen.policy.starters import starter
+
+    out(starter(kind))
+
+
+@main.command()
+@policies
+@targets("Judge the policy for this target as well; may be repeated. `all`: every target.")
+@click.option("--native", is_flag=True, help="Also run each shipper's own checker on what is rendered.")
+@shared
+def validate(policies: tuple[str, ...], wanted: tuple[str, ...], native: bool, style: str, strict: bool) -> None:
+    """Check a policy: schema, semantics, what each target can and cannot do.
+
+    Without --target the policy and the targets under `targets:` are judged; what other targets can't do is not.
+    """
+    this = run(style, strict)
+    policy, pipeline, found = this.load(policies)
+    choices = _choose(wanted, policy, pipeline)
+    found += [d for c in choices for d in c.diagnostics]
+    code = 0
+    if native:
+        from shipgen.harness.native import check_natively
+
+        checked, code = check_natively(pipeline, [c for c in choices if c.renders])
+        found += checked
+    sys.exit(this.say(found, product=True) or code)
+
+
+def _choose(wanted: Sequence[str], policy: Policy, pipeline: Pipeline) -> list[Choice]:
+    from shipgen.targets import plan
+
+    return [plan.choose(name, policy, pipeline) for name in plan.names(wanted, policy)]
+
+
+def _chosen(wanted: Sequence[str], policy: Policy, pipeline: Pipeline, found: list[Diagnostic]) -> list[Choice]:
+    """Targets to render. With `all`, those that can't are named and left out; else each one that can't is an error."""
+    choices = _choose(wanted, policy, pipeline)
+    if not choices:
+        raise UsageError("no target: give --target, or list targets in the policy")
+    renders = [c for c in choices if c.renders]
+    if "all" in wanted and renders:
+        for choice in choices:
+            if choice.renders:
+                found += choice.diagnostics
+            else:
+                err(f"{choice.name} is left out: " + "; ".join(d.message for d in choice.diagnostics if d.severity == "error"))
+        return renders
+    found += [d for c in choices for d in c.diagnostics]
+    return choices
+
+
+@main.command()
+@policies
+@targets("Shipper to write for; may be repeated. `all`: every target that can express the policy.")
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="Directory of the bundle. Without it: stdout.")
+@shared
+def render(policies: tuple[str, ...], wanted: tuple[str, ...], output: Path | None, style: str, strict: bool) -> None:
+    """Render a policy into configuration.
+
+    Without -o the main config file goes to stdout. With -o the directory becomes exactly this run's bundle: files that an
+    earlier run wrote and this one doesn't are deleted; files that shipgen did not write are never touched.
+    """
+    from shipgen.rendering import bundle as bundles
+
+    this = run(style, strict)
+    policy, pipeline, found = this.load(policies)
+    choices = _chosen(wanted, policy, pipeline, found)
+    if output is None and len(choices) != 1:
+        raise UsageError("without -o one target is written to stdout; give exactly one --target, or -o DIR")
+    if exit_code(found, strict):
+        sys.exit(this.say(found))
+    bundle = bundles.of(pipeline, choices)
+    this.say(d for d in found if d.severity is not Severity.NOTE or style != "text")
+    if output is not None:
+        written = bundles.write(bundle, output)
+        err(f"{output}: {len(written)} of {len(bundle.files) + 1} files written" if written else f"{output}: up to date")
+        return
+    main_config = next(iter(bundle.mains.values()))
+    out(bundle.files[main_config].decode())
+    if companions := sorted(set(bundle.files) - {main_config}):
+        err("companion files, written with -o DIR: " + ", ".join(companions))
+
+
+@main.command()
+@policies
+@targets("Target to compare; left out: those that MANIFEST.json names.")
+@click.option("--output", "-o", type=click.Path(path_type=Path), required=True, help="Directory of the bundle.")
+@shared
+def check(policies: tuple[str, ...], wanted: tuple[str, ...], output: Path, style: str, strict: bool) -> None:
+    """Render again and compare with a directory: what is modified, missing or stale. Writes nothing.
+
+    Exit 1 where something differs, so that a pipeline notices when policy and committed files have come apart.
+    """
+    from shipgen.rendering import bundle as bundles
+
+    this = run(style, strict)
+    policy, pipeline, found = this.load(policies)
+    manifest = bundles.read_manifest(output)
+    if not wanted:
+        if manifest is None:
+            raise UsageError(f"{output}: no {bundles.MANIFEST}; name the targets with --target")
+        wanted = tuple(manifest["targets"])
+    choices = _chosen(wanted, policy, pipeline, found)
+    if exit_code(found, False) == 0:
+        drifts = list(bundles.compare(bundles.of(pipeline, choices), output))
+        found += [d.diagnostic(output) for d in drifts]
+        if style == "text":
+            out("".join(d.diff for d in drifts))
+    sys.exit(this.say(found, product=True))
+
+
+@main.command()
+@policies
+@click.option("--root", type=click.Path(path_type=Path), default=Path("/"), show_default=True,
+              help="Where the node's file system is.")
+@shared
+def files(policies: tuple[str, ...], root: Path, style: str, strict: bool) -> None:
+    """Say for each file of a real tree who ships it: source and family, nobody, or two.
+
+    Exit 1 on log files nobody ships: Ray's layout is not promised to stay as it is.
+    """
+    from shipgen.pipeline.inventory import inventory
+
+    this = run(style, strict)
+    _, pipeline, found = this.load(policies)
+    rows, strays = inventory(pipeline, root)
+    out("".join(f"{row}\n" for row in rows))
+    sys.exit(this.say([*found, *strays]))
+
+
+@main.command()
+@policies
+@targets("Target to explain; left out: those of the policy.")
+@shared
+def explain(policies: tuple[str, ...], wanted: tuple[str, ...], style: str, strict: bool) -> None:
+    """Say in words what a policy does: what arrives where, what each target only approximates, what grows."""
+    from shipgen.targets.explain import explain as in_words
+
+    this = run(style, strict)
+    policy, pipeline, found = this.load(policies)
+    choices = _choose(wanted, policy, pipeline)
+    this.say(found)
+    out(in_words(policy, pipeline, choices))
+
+
+@main.command()
+@click.argument("arguments", nargs=-1, required=True, metavar="POLICY... FILE...")
+@click.option("--as", "as_path", metavar="PATH", help="Path below logs/ that stdin (`-`) stands for, e.g. raylet.out.")
+@click.option("--target", "-t", "target", metavar="TARGET", help="Run this shipper itself instead of Vector's VRL in-process.")
+@shared
+def preview(arguments: tuple[str, ...], as_path: str | None, target: str | None, style: str, strict: bool) -> None:
+    """Show the records that come out of real log lines, one JSON object a line.
+
+    Arguments that end in .yaml or .yml are policies, the others are log files; `-` is a log on stdin.
+    """
+    from shipgen.rendering import preview as previews
+
+    this = run(style, strict)
+    names, logs = previews.split_arguments(arguments)
+    policy, pipeline, found = this.load(names)
+    code = this.say(d for d in found if d.severity is not Severity.NOTE)
+    for line in previews.notes(pipeline, target):
+        err(line)
+    if target:
+        from shipgen.harness.preview import run_shipper
+
+        records = run_shipper(pipeline, _choose([target], policy, pipeline)[0], logs, as_path, sys.stdin)
+    else:
+        records = previews.preview(pipeline, logs, as_path, sys.stdin)
+    for record in records:
+        out(record + "\n")
+    sys.exit(code)
+
+
+@main.command()
+@policies
+@click.option("--target", "-t", "target", required=True, metavar="TARGET", help="Shipper to run.")
+@click.option("--logs", type=click.Path(path_type=Path), help="A Ray log tree to replay. Left out: a small recorded one.")
+@click.option("--runner", type=click.Choice(["docker", "local"]), help="Left out: local where the binaries are on PATH.")
+@click.option("--image", metavar="IMAGE", help="Container image of the shipper instead of the pinned one.")
+@click.option("--pull", type=click.Choice(["never", "missing"]), default="missing", show_default=True,
+              help="Whether images may be pulled.")
+@click.option("--report", "report_style", type=click.Choice(["text", "json", "junit"]), default="text", show_default=True,
+              help="How the result is written.")
+@shared
+def verify(policies: tuple[str, ...], target: str, logs: Path | None, runner: str | None, image: str | None, pull: str,
+           report_style: str, style: str, strict: bool) -> None:
+    """Prove it end to end: start Loki and the shipper, replay a Ray log tree, read Loki back, compare.
+
+    Exit 1 where a record was lost, repeated, changed, or discarded by Loki.
+    """
+    from shipgen.harness.verify import run_verify
+
+    this = run(style, strict)
+    policy, pipeline, found = this.load(policies)
+    choice = _choose([target], policy, pipeline)[0]
+    if this.say([*found, *choice.diagnostics]):
+        sys.exit(1)
+    result = run_verify(pipeline, choice, logs=logs, runner=runner, image=image, pull=pull, progress=err)
+    out(result.render(report_style))
+    sys.exit(0 if result.ok else 1)
+
+
+@main.command()
+def schema() -> None:
+    """Write the JSON Schema of the policy language to stdout, for editors."""
+    import json
+
+    from shipgen.policy.schema import json_schema
+
+    out(json.dumps(json_schema(), indent=2) + "\n")
+
+
+@main.command(name="targets")
+def list_targets() -> None:
+    """List targets, the versions that shipgen knows, and what they can't do exactly."""
+    from shipgen.targets.listing import listing
+
+    out(listing())

@@ -1,0 +1,99 @@
+"""Which targets a run writes for, in which version, and what each has to say about the policy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shipgen.diagnostics import Diagnostic, Severity, UsageError
+from shipgen.pipeline.model import Pipeline
+from shipgen.policy import Policy
+from shipgen.targets import base, capabilities
+from shipgen.targets.capabilities import Status
+
+_SEVERITY = {Status.APPROXIMATED: Severity.WARNING, Status.UNSUPPORTED: Severity.ERROR, Status.NOT_YET: Severity.ERROR}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A target that a run is about. ``target`` is None where shipgen does not render it yet."""
+
+    name: str
+    version: str
+    target: base.Target | None
+    diagnostics: tuple[Diagnostic, ...]
+
+    @property
+    def renders(self) -> bool:
+        """Whether the target can express the policy."""
+        return self.target is not None and not any(d.severity is Severity.ERROR for d in self.diagnostics)
+
+
+def names(wanted: Sequence[str], policy: Policy) -> tuple[str, ...]:
+    """Target names of a run: those asked for (`all` is every one that shipgen renders), else those of the policy."""
+    if "all" in wanted:
+        return base.implemented()
+    return tuple(dict.fromkeys(wanted)) or tuple(policy.data.get("targets", {}))
+
+
+def choose(name: str, policy: Policy, pipeline: Pipeline) -> Choice:
+    """Judge one target. Raises UsageError for a name that is no target."""
+    if name not in base.NAMES:
+        raise UsageError(f"no target is called {name!r}; there are: {', '.join(base.NAMES)}")
+    found: list[Diagnostic] = []
+
+    def say(code: str, severity: Severity, path: tuple[str | int, ...], text: str, hint: str = "") -> None:
+        found.append(Diagnostic(code, severity, policy.path(*path), text, hint, policy.place(*path), name))
+
+    if name not in base.implemented():
+        say("not-yet", Severity.ERROR, ("targets", name), "not rendered yet by this release",
+            f"targets that are: {', '.join(base.implemented())}")
+        return Choice(name, "", None, tuple(found))
+    target = base.get(name)
+    version = pipeline.versions.get(name, "")
+    if not version:
+        version = target.versions[-1]
+        say("unpinned-version", Severity.WARNING, ("targets", name), f"no version given; {version} is used",
+            f'pin it: targets: {{{name}: {{version: "{version}"}}}}')
+    asked, oldest, newest = (base.release(v) for v in (version, target.versions[0], target.versions[-1]))
+    if asked < oldest:
+        say("unknown-version", Severity.ERROR, ("targets", name, "version"),
+            f"{version} is older than {target.versions[0]}, the oldest that shipgen writes for", "update the shipper")
+        return Choice(name, version, None, tuple(found))
+    if asked > newest:
+        say("unknown-version", Severity.WARNING, ("targets", name, "version"),
+            f"{version} is newer than {target.versions[-1]}, the newest that shipgen knows; written as for that")
+    for leaf, path, value in given_leaves(policy):
+        row = capabilities.look_up(name, min(asked, newest), leaf, value)
+        if row.status in _SEVERITY:
+            code = "approximated" if row.status is Status.APPROXIMATED else row.status.value
+            at = path[:2] if row.leaf.endswith(">.**") else path
+            text = f"approximated: {row.text}" if row.status is Status.APPROXIMATED else row.text
+            say(code, _SEVERITY[row.status], at, text, row.way_out)
+    if not any(d.severity is Severity.ERROR for d in found):
+        for finding in target.check(pipeline, version):
+            say(finding.code, finding.severity, finding.path, finding.text, finding.hint)
+    return Choice(name, version, target, tuple(dict.fromkeys(found)))
+
+
+def given_leaves(policy: Policy) -> Iterator[tuple[tuple[str, ...], tuple[str | int, ...], Any]]:
+    """What the user wrote, leaf by leaf: canonical path (`sinks.<loki>.line`), path in the policy, value."""
+    yield from _walk(policy, policy.data, (), ())
+
+
+def _walk(
+    policy: Policy, value: Any, leaf: tuple[str, ...], path: tuple[str | int, ...]
+) -> Iterator[tuple[tuple[str, ...], tuple[str | int, ...], Any]]:
+    if path and not policy.given(*path):
+        return
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            named = leaf in (("sources",), ("sinks",)) and isinstance(inner, Mapping)
+            step = f"<{inner.get('type', '')}>" if named else str(key)
+            yield from _walk(policy, inner, (*leaf, step), (*path, key))
+    elif isinstance(value, list) and value and all(isinstance(v, Mapping) for v in value):
+        for index, inner in enumerate(value):
+            yield from _walk(policy, inner, (*leaf, "[]"), (*path, index))
+    else:
+        yield leaf, path, value
