@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
-from shipgen.diagnostics import Diagnostic, Place, PolicyError, Severity, UsageError
+from shipgen.diagnostics import Diagnostic, Place, PolicyError, UsageError, ordered
 from shipgen.policy import checks, loading, model
 from shipgen.policy.loading import Item, dotted
 
@@ -54,22 +54,14 @@ def load(files: Sequence[str], stdin: TextIO | None = None) -> Policy:
     if names.count("-") > 1:
         raise UsageError("standard input can be read only once")
     findings = loading.Findings()
-    shown = ["<stdin>" if name == "-" else name for name in names]
-    trees = [
-        loading.parse(text, name, findings)
-        for name, text in zip(shown, [loading.read_text(name, stdin) for name in names], strict=True)
-    ]
-    order = {name: index for index, name in reversed(list(enumerate(shown)))}
-    if any(tree is None for tree in trees):
-        raise PolicyError(_sorted(findings.errors, order))
-    merged: Item | None = None
-    for tree in trees:
-        assert tree is not None
-        if merged is None:
-            merged = loading.without_nulls(tree, findings, note=len(trees) == 1)
-        else:
-            merged = loading.merge(merged, tree, model.named_lists(), findings)
-    assert merged is not None
+    texts = [loading.read_text(name, stdin) for name in names]
+    parsed = [loading.parse(text, name, findings) for name, text in zip(names, texts, strict=True)]
+    trees = [tree for tree in parsed if tree is not None]
+    if len(trees) < len(parsed):
+        raise PolicyError(ordered(findings.errors))
+    merged = loading.without_nulls(trees[0], findings)
+    for tree in trees[1:]:
+        merged = loading.merge(merged, tree, model.named_lists(), findings)
     plain = merged.plain()
     checks.check_schema(plain, merged, findings)
     checks.check_values(plain, merged, findings)
@@ -77,13 +69,5 @@ def load(files: Sequence[str], stdin: TextIO | None = None) -> Policy:
     model.fill_computed(data)
     checks.check_semantics(data, merged, findings)
     if findings.errors:
-        raise PolicyError(_sorted(findings.found, order))
-    return Policy(data, names, _sorted(findings.found, order), merged)
-
-
-def _sorted(found: list[Diagnostic], order: dict[str, int]) -> list[Diagnostic]:
-    def key(one: Diagnostic) -> tuple[Any, ...]:
-        place = one.place or Place("")
-        return (order.get(place.file, -1), place.line, place.column, one.path, one.severity is not Severity.ERROR)
-
-    return sorted(found, key=key)
+        raise PolicyError(ordered(findings.found))
+    return Policy(data, names, ordered(findings.found), merged)

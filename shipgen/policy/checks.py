@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from shipgen.diagnostics import Severity
 from shipgen.policy import model, units
-from shipgen.policy.loading import Findings, Item, Step, secret_path
+from shipgen.policy.loading import Findings, Item, Step, printable, secret_path
 from shipgen.policy.model import List, Map, Node, Scalar, Union, Variants, child, find, narrow
 
 Path = tuple[Step, ...]
@@ -75,8 +75,7 @@ def _echo(value: Any, path: Sequence[Step]) -> str:
         case str() if value == "":
             return "an empty text"
         case str():
-            shown = value if len(value) <= 40 else value[:40] + "…"
-            return f"`{shown}`"
+            return f"`{printable(value)}`"
         case list():
             return "a list"
         case _:
@@ -164,15 +163,14 @@ class _SchemaError:
             if name in known:
                 continue
             path = (*self.path, name)
-            shown = f"`{name}`" if len(name) <= 40 and not secret_path(path) else "a key"
+            text = "unknown key" if secret_path(path) else f"unknown key `{printable(name)}`"
             hint = _suggest(name, known, "known keys")
-            text = f"unknown key {shown}" if shown != "a key" else "unknown key"
             if self.path[:1] == ("ray",) and _empties_files(name):
                 sources = self.data.get("sources")
                 names = ", ".join(sources) if isinstance(sources, dict) and sources else "none yet"
                 self.add(
                     "conflict",
-                    f"unknown key {shown}: settings such as RAY_LOG_TO_STDERR move Ray's logs off the files, "
+                    f"{text}: settings such as RAY_LOG_TO_STDERR move Ray's logs off the files, "
                     f"and the sources ({names}) would read empty ones",
                     "remove it; what shipgen sets for Ray has keys of its own under `ray`",
                     path,
@@ -206,7 +204,7 @@ class _SchemaError:
         if _is_secret(node):
             self.add("literal-secret", "a secret is never written in a policy", "write {env: NAME} or {file: /path}")
             return
-        shown = f"`{written}`" if written and not secret_path(self.path) else _echo(value, self.path)
+        shown = f"`{printable(written)}`" if written and not secret_path(self.path) else _echo(value, self.path)
         text = f"{'the text ' if isinstance(value, str) and value else ''}{shown} is not {_expects(node)}"
         hint = ""
         scalars = _scalars(node)
@@ -216,8 +214,9 @@ class _SchemaError:
             if isinstance(value, bool) or not kinds & {"size", "duration", "rate"}:
                 hint = f'quote it: "{plain}"' if not secret_path(self.path) and _quotable(scalars, plain) else ""
             else:
-                unit = "s" if "duration" in kinds else "MiB/s" if "rate" in kinds else "MiB"
-                hint = f"say the unit: {plain.lstrip('-')}{unit}"
+                small = abs(value) < 5000  # a large number is the smallest unit in disguise
+                unit = ("s" if small else "ms") if "duration" in kinds else "MiB" if small else "B"
+                hint = f"say the unit: {plain.lstrip('-')}{unit}{'/s' if 'rate' in kinds else ''}"
         elif isinstance(value, str) and any(s.schema["type"] in ("integer", "number", "boolean") for s in scalars):
             hint = "without quotes" if re.fullmatch(r"-?[0-9.]+|true|false", value) else ""
         elif isinstance(node, List):
@@ -225,7 +224,7 @@ class _SchemaError:
         self.add("wrong-type", text, hint)
 
     def choice(self) -> None:
-        if not isinstance(self.node, Map):
+        if not isinstance(self.node, Map) or not isinstance(self.error.instance, dict):
             return
         names = self.node.one_of or self.node.at_most_one_of
         given = [name for name in names if name in self.error.instance]
@@ -246,9 +245,13 @@ class _SchemaError:
 
     def bad_name(self) -> None:
         name = self.error.instance
-        node = self.node if isinstance(self.node, Map) else None
-        above = narrow(find(self.path, self.data), self.value_at())
-        names = above.names if isinstance(above, Map) else (node.names if node else None)
+        if "\ufffd" in name and self.findings.wrong(self.path):
+            return  # what stands for a control character, which was reported
+        value: Any = self.data
+        for step in self.path:
+            value = value[step]
+        node = narrow(self.declared, value)
+        names = node.names if isinstance(node, Map) else None
         expects = names.expects if names is not None else "a name"
         path = (*self.path, name)
         if names is not None and "enum" in names.schema:
@@ -261,12 +264,6 @@ class _SchemaError:
             )
         else:
             self.add("bad-value", "the key is not a valid name here", f"it must be {expects}", path, key=True)
-
-    def value_at(self) -> Any:
-        value: Any = self.data
-        for step in self.path:
-            value = value[step]
-        return value
 
     def bad_value(self) -> None:
         value = self.error.instance
@@ -404,7 +401,7 @@ def _check_value(path: Path, scalar: Scalar | None, value: Any, data: Any, tree:
             scalar.convert(value)
         except ValueError as error:
             reason = str(error)
-            wrong("bad-value", f"`{value[:40]}` {'is ' if reason.startswith('not') else ''}{reason}")
+            wrong("bad-value", f"`{printable(value)}` {'is ' if reason.startswith('not') else ''}{reason}")
     elif kind == "glob":
         problem = _glob_problem(value)
         if problem:
@@ -464,7 +461,7 @@ def _check_timezone(name: str, wrong: Callable[..., None]) -> None:
             next((zone for zone in sorted(known) if zone == close or zone.endswith("/" + close)), "") if close else ""
         )
         hint = f"did you mean `{full}`?" if full else "`local`, or an IANA name such as Europe/Berlin"
-        wrong("unknown-name", f"`{name[:40]}` is not a time zone", hint)
+        wrong("unknown-name", f"`{printable(name)}` is not a time zone", hint)
 
 
 def check_semantics(data: dict[str, Any], tree: Item, findings: Findings) -> None:
@@ -571,7 +568,7 @@ class _Semantics:
             self.error(
                 "unknown-name",
                 (*path, "time", "field"),
-                f"`{field[:40]}` is no group of the pattern",
+                f"`{printable(field)}` is no group of the pattern",
                 _suggest(field, groups, "its groups"),
             )
         for group in groups:
@@ -678,7 +675,7 @@ class _Semantics:
                     self.error(
                         "duplicate-name",
                         (*path, "name"),
-                        f"a second rule is called `{name[:63]}`; the first is at {first}",
+                        f"a second rule is called `{printable(name)}`; the first is at {first}",
                         "rename one",
                     )
                 seen.setdefault(name, index)
@@ -707,7 +704,8 @@ class _Semantics:
                 self.warn(
                     "field-reaches-no-sink",
                     where,
-                    f"rule {_echo(rule.get('name'), path)} adds `{name}`, which reaches no sink ({', '.join(sinks)})",
+                    f"rule {_echo(rule.get('name'), path)} adds `{printable(name)}`, "
+                    f"which reaches no sink ({', '.join(sinks)})",
                     "list it in the sink's `metadata`, or use `line: json`",
                     key=True,
                 )
@@ -765,14 +763,16 @@ class _Semantics:
                 continue
             if name in static:
                 place = where if self.given((*path, "fields")) else (*path, "static", name)
-                self.error("conflict", place, f"`{name[:40]}` is a static label and a field", "remove one of them")
+                self.error(
+                    "conflict", place, f"`{printable(name)}` is a static label and a field", "remove one of them"
+                )
             elif name in _NO_LABEL:
                 self.error("high-cardinality-label", where, f"`{name}` can't be a label", "use structured metadata")
             elif not allowed and (name in _HIGH_CARDINALITY or name.endswith(("_id", "_name"))):
                 self.error(
                     "high-cardinality-label",
                     where,
-                    f"`{name[:40]}` has unbounded values: each makes a stream of its own",
+                    f"`{printable(name)}` has unbounded values: each makes a stream of its own",
                     "list it under `metadata`, or set `allow_high_cardinality: true`",
                 )
             elif self.given((*path, "fields")):

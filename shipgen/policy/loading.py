@@ -55,21 +55,28 @@ _HEADER_STEP = re.compile(r"[A-Za-z0-9-]{1,64}\Z")
 def dotted(path: Iterable[Step]) -> str:
     """A path in the policy as people write it: ``parsing.rules[0].add.team``."""
     text = ""
+    secret = False
     above = ""
     for step in path:
         if isinstance(step, int):
             text += f"[{step}]"
-            continue
-        hidden = above in SECRET_KEYS and step not in _SECRET_WORDS
-        if hidden and not (above == "headers" and _HEADER_STEP.match(step)):
+        elif above == "headers" and _HEADER_STEP.match(step):
+            text += f".{step}"
+        elif secret and step not in _SECRET_WORDS:
             text += ".*"
-        elif _PLAIN_STEP.match(step) or (above == "headers" and _HEADER_STEP.match(step)):
+        elif _PLAIN_STEP.match(step):
             text += f".{step}" if text else step
         else:
-            short = step if len(step) <= 60 else step[:60] + "…"
-            text += f"[{json.dumps(short)}]"
-        above = step if above not in SECRET_KEYS else above
-    return text.removeprefix(".")
+            text += f"[{json.dumps(step if len(step) <= 60 else step[:60] + '…')}]"
+        secret = secret or step in SECRET_KEYS
+        above = str(step)
+    return text
+
+
+def printable(text: str, longest: int = 40) -> str:
+    """``text`` as a message may hold it: cut, and what does not print written as an escape."""
+    cut = text if len(text) <= longest else text[:longest] + "…"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in cut)
 
 
 def secret_path(path: Iterable[Step]) -> bool:
@@ -167,7 +174,7 @@ class _BrokenError(Exception):
 
 def read_text(name: str, stdin: TextIO | None) -> str:
     """The text of a policy file, ``-`` for standard input; ``UsageError`` where there is none."""
-    shown = "<stdin>" if name == "-" else _shown(name)
+    shown = "<stdin>" if name == "-" else shown_name(name)
     if name == "-":
         if stdin is None:
             raise UsageError("no standard input to read a policy from")
@@ -198,14 +205,14 @@ def read_text(name: str, stdin: TextIO | None) -> str:
         raise UsageError(f"{shown}: not UTF-8 text (line {line})") from None
 
 
-def _shown(name: str) -> str:
+def shown_name(name: str) -> str:
     """A file name that is safe to print."""
     return _CONTROL.sub("?", name)
 
 
 def parse(text: str, file: str, findings: Findings) -> Item | None:
     """The policy in ``text``; None after an error that makes the rest unreadable."""
-    reader = _Reader(text, _shown(file), findings)
+    reader = _Reader(text, shown_name(file), findings)
     try:
         return reader.document()
     except _BrokenError:
@@ -310,7 +317,7 @@ class _Reader:
         if isinstance(event, yaml.AliasEvent):
             item = self.anchors.get(str(event.anchor))
             if item is None:
-                raise self.broken("syntax", path, "this alias has no anchor before it", "", place)
+                raise self.broken("syntax", path, "this alias has no anchor before it", "define `&name` first", place)
             self.count(item, path, depth, place)
             return item
         item = Item(None, place)
@@ -350,7 +357,7 @@ class _Reader:
             if not isinstance(event, yaml.ScalarEvent):
                 key = self.node(event, path, depth + 1)
                 if not isinstance(key.value, str):
-                    raise self.broken("wrong-type", path, "a key is text, not a map or a list", "", place)
+                    raise self.broken("wrong-type", path, "a map or a list can't be a key", "a key is text", place)
                 name, merge = key.value, False
             else:
                 key = Item(None, place)
@@ -422,14 +429,14 @@ class _Reader:
                 item.value = text
         elif _NOT_FINITE.match(text):
             self.findings.error(
-                "bad-value", path, f"{text} is not a finite number", "quote it if it is text", item.place
+                "bad-value", path, f"`{text}` is not a finite number", "quote it if it is text", item.place
             )
 
 
-def without_nulls(item: Item, findings: Findings, path: tuple[Step, ...] = (), *, note: bool = True) -> Item:
-    """``item`` with the keys that are null taken out; ``note`` remarks that there was nothing to delete."""
+def without_nulls(item: Item, findings: Findings, path: tuple[Step, ...] = ()) -> Item:
+    """``item`` with the keys that are null taken out, with a remark: there was nothing that they could delete."""
     if isinstance(item.value, list):
-        return _copy(item, [without_nulls(one, findings, (*path, i), note=note) for i, one in enumerate(item.value)])
+        return _copy(item, [without_nulls(one, findings, (*path, i)) for i, one in enumerate(item.value)])
     if not isinstance(item.value, dict):
         return item
     kept = {}
@@ -437,17 +444,16 @@ def without_nulls(item: Item, findings: Findings, path: tuple[Step, ...] = (), *
     for name, one in item.value.items():
         if one.value is None:
             gone[name] = one.place
-            if note:
-                findings.warning(
-                    "null-deletes-nothing",
-                    (*path, name),
-                    "null deletes a key of an earlier file, and there is none",
-                    "write `{}` for a map that is all defaults, or remove the key",
-                    one.place,
-                    Severity.NOTE,
-                )
+            findings.warning(
+                "null-deletes-nothing",
+                (*path, name),
+                "null deletes a key of an earlier file, and there is none",
+                "write `{}` for a map that is all defaults, or remove the key",
+                one.place,
+                Severity.NOTE,
+            )
         else:
-            kept[name] = without_nulls(one, findings, (*path, name), note=note)
+            kept[name] = without_nulls(one, findings, (*path, name))
     copy = _copy(item, kept)
     copy.gone = gone
     return copy
@@ -470,11 +476,13 @@ def merge(
             if one.value is None:
                 result.gone[name] = one.place
                 if result.value.pop(name, None) is None:
-                    without_nulls(_copy(over, {name: one}), findings, path)
+                    without_nulls(_copy(over, {name: one}), findings, path)  # for the remark
                 continue
             result.gone.pop(name, None)
             if name in base.value:
                 result.value[name] = merge(base.value[name], one, named, findings, (*path, name))
+                if isinstance(one.value, dict):
+                    result.keys[name] = base.keys[name]  # the map began there
             else:
                 result.value[name] = without_nulls(one, findings, (*path, name))
         return result

@@ -243,7 +243,7 @@ PATIENCE = _quantity(
 NUMBER = Scalar("number", "a number", {"type": "number"})
 SHARE = Scalar(
     "share",
-    "a number between 0 and 1",
+    "a number greater than 0 and less than 1",
     {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
     float,
 )

@@ -16,6 +16,8 @@ _HEX = re.compile(r"\\x(?:([0-9A-Fa-f]{2})|\{([0-9A-Fa-f]{1,6})\})")
 # The most that RE2 repeats.
 _MAX_REPEAT: Final = 1000
 _MAX_LENGTH: Final = 4096
+# Rust's regex gives up at 250.
+_MAX_NESTING: Final = 100
 
 _CLASSES: Final = "dDwWsS"
 _CONTROLS: Final = "tnrf"
@@ -123,6 +125,8 @@ class _Scanner:
                 quantifiable = True
             elif char == "(":
                 open_groups.append(self.at)
+                if len(open_groups) > _MAX_NESTING:
+                    raise self.outside(f"groups nested more than {_MAX_NESTING} deep")
                 self.group()
                 quantifiable = False
             elif char == ")":

@@ -18,7 +18,7 @@ SIZE_UNITS = {
 }
 DURATION_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
-_NUMBER = r"[0-9]{1,15}(\.[0-9]{1,6})?"
+_NUMBER = r"[0-9]{1,15}(?:\.[0-9]{1,6})?"
 SIZE_PATTERN = rf"^{_NUMBER}({'|'.join(SIZE_UNITS)})$"
 DURATION_PATTERN = rf"^{_NUMBER}({'|'.join(DURATION_UNITS)})$"
 RATE_PATTERN = rf"^{_NUMBER}({'|'.join(SIZE_UNITS)})/s$"
@@ -26,7 +26,7 @@ RATE_PATTERN = rf"^{_NUMBER}({'|'.join(SIZE_UNITS)})/s$"
 # What every shipper can hold: a signed 64-bit number.
 LIMIT = 2**63 - 1
 
-_QUANTITY = re.compile(r"([0-9.]+)([A-Za-z]+)\Z")
+_QUANTITY = re.compile(rf"({_NUMBER})([A-Za-z]+)\Z")
 
 
 def _quantity(text: str, units: dict[str, int], what: str) -> int:
