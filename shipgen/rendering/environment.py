@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,39 @@ def templates_dir() -> Path:
     return inside if inside.is_dir() else package.parent / "templates"
 
 
+class _CompiledTemplates(jinja2.BytecodeCache):
+    """Compiled templates in the user's cache directory: compiling them takes longer than all else that a render does.
+
+    A cache that can't be read or written is no error. Jinja2 itself checks that an entry is of this template's source.
+    """
+
+    def __init__(self) -> None:
+        home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 - Path.home() can raise
+        self._directory = Path(home) / "shipgen"
+
+    def _file(self, bucket: jinja2.bccache.Bucket) -> Path:
+        return self._directory / f"{bucket.key}.jinja"
+
+    def load_bytecode(self, bucket: jinja2.bccache.Bucket) -> None:
+        """Read an entry; a damaged one is taken for none."""
+        try:
+            with self._file(bucket).open("rb") as file:
+                bucket.load_bytecode(file)
+        except (OSError, ValueError, EOFError, TypeError):
+            bucket.reset()
+
+    def dump_bytecode(self, bucket: jinja2.bccache.Bucket) -> None:
+        """Write an entry whole or not at all."""
+        file = self._file(bucket)
+        temporary = file.with_name(f"{file.name}.{os.getpid()}")
+        try:
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            temporary.write_bytes(bucket.bytecode_to_string())
+            temporary.replace(file)
+        except OSError:
+            return
+
+
 @cache
 def environment() -> jinja2.Environment:
     """The one environment all templates are rendered with."""
@@ -39,6 +73,7 @@ def environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
+        bytecode_cache=_CompiledTemplates(),
         newline_sequence="\n",
     )
     env.filters.update(FILTERS)
