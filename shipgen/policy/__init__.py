@@ -7,8 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, TextIO
 
 from shipgen.diagnostics import Diagnostic, Place, PolicyError, UsageError, ordered
-from shipgen.policy import checks, loading, model
+from shipgen.policy import loading, model
+from shipgen.policy.checks import check_semantics
 from shipgen.policy.loading import Item, dotted
+from shipgen.policy.validation import check_schema
+from shipgen.policy.values import check_values
 
 __all__ = ["Policy", "dotted", "load"]
 
@@ -63,11 +66,11 @@ def load(files: Sequence[str], stdin: TextIO | None = None) -> Policy:
     for tree in trees[1:]:
         merged = loading.merge(merged, tree, model.named_lists(), findings)
     plain = merged.plain()
-    checks.check_schema(plain, merged, findings)
-    checks.check_values(plain, merged, findings)
+    check_schema(plain, merged, findings)
+    check_values(plain, merged, findings)
     data = model.fill(model.POLICY, plain)
     model.fill_computed(data)
-    checks.check_semantics(data, merged, findings)
+    check_semantics(data, merged, findings)
     if findings.errors:
         raise PolicyError(ordered(findings.found))
     return Policy(data, names, ordered(findings.found), merged)

@@ -11,6 +11,7 @@ import pytest
 from shipgen.diagnostics import PolicyError
 from shipgen.policy import checks, load, model
 from shipgen.policy.loading import SECRET_KEYS
+from shipgen.policy.wording import nearest
 
 SECRET = "hunter2-S3cr3t"
 
@@ -101,7 +102,7 @@ def test_headers_that_carry_secrets_take_references(tmp_path: Path) -> None:
     ],
 )
 def test_nearest(name: str, known: list[str], expected: str) -> None:
-    assert checks.nearest(name, known) == expected
+    assert nearest(name, known) == expected
 
 
 def test_every_key_is_suggested_for_a_slip_of_it(tmp_path: Path) -> None:
@@ -144,16 +145,17 @@ def test_a_field_that_reaches_no_sink(tmp_path: Path) -> None:
 
 
 def test_values_of_known_fields(tmp_path: Path) -> None:
-    good = [{"component": c} for c in (*model.COMPONENTS, "engine_worker")]
+    good: list[dict[str, Any]] = [{"component": c} for c in (*model.COMPONENTS, "engine_worker")]
     good += [{"level": level} for level in model.LEVELS] + [{"stream": "err"}, {"truncated": True}, {"pid": [1, 2]}]
     assert found(tmp_path, rules({"when": {"any": good}, "drop": True})) == []
-    for test in (
+    wrong: list[dict[str, Any]] = [
         {"truncated": "true"},
         {"time": "2026"},
         {"extra": "x"},
         {"stream": "stdout"},
         {"time_source": "file"},
-    ):
+    ]
+    for test in wrong:
         (problem,) = found(tmp_path, rules({"when": test, "drop": True}))
         assert problem[1] == f"parsing.rules[0].when.{next(iter(test))}"
 

@@ -1,0 +1,266 @@
+"""The JSON Schema's errors, in plain words and one for each key or value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any, Final
+
+from shipgen.policy import model, units
+from shipgen.policy.loading import Findings, Item, Step, printable, secret_path
+from shipgen.policy.model import List, Map, Node, Scalar, Union, Variants, child, find, narrow
+from shipgen.policy.wording import echo, expects, nearest, suggest
+
+Path = tuple[Step, ...]
+
+_USERINFO = re.compile(r"://[^/\s?#]*@|^[^/\s@:]+:[^/\s@]*@")
+_EMPTIES_FILES: Final = frozenset(
+    {"log_to_stderr", "to_stderr", "stderr", "env", "environment", "env_vars", "variables"}
+)
+_LEVEL_WORDS: Final = {"warning": "warn", "critical": "fatal", "err": "error", "notice": "info"}
+
+
+def check_schema(data: Mapping[str, Any], tree: Item, findings: Findings) -> None:
+    """Report what the JSON Schema refuses, one diagnostic for each key or value."""
+    for error in _validator().iter_errors(data):
+        path: Path = tuple(error.absolute_path)
+        _SchemaError(error, path, data, tree, findings).report()
+
+
+@cache
+def _validator() -> Any:
+    from jsonschema import Draft202012Validator, validators
+    from jsonschema.exceptions import ValidationError
+
+    from shipgen.policy.schema import shared_schema
+
+    def unique(_validator: Any, wanted: bool, items: Any, _schema: Any) -> Iterator[ValidationError]:
+        # The library compares each item with each other one; here they are scalars, or an error anyway.
+        if wanted and isinstance(items, list) and next(_repeated(items), None) is not None:
+            yield ValidationError("repeated")
+
+    extend: Any = validators.extend
+    return extend(Draft202012Validator, {"uniqueItems": unique})(shared_schema())
+
+
+def _repeated(items: list[Any]) -> Iterator[int]:
+    """The indices of scalars that stand in ``items`` before."""
+    seen = set()
+    for index, one in enumerate(items):
+        if isinstance(one, dict | list):
+            continue
+        if (type(one), one) in seen:
+            yield index
+        seen.add((type(one), one))
+
+
+class _SchemaError:
+    """One error of the validator, put in words."""
+
+    def __init__(self, error: Any, path: Path, data: Mapping[str, Any], tree: Item, findings: Findings) -> None:
+        self.error = error
+        self.path = path
+        self.data = data
+        self.tree = tree
+        self.findings = findings
+        self.declared = find(path, data)
+        self.node = narrow(self.declared, error.instance)
+
+    def report(self) -> None:
+        kind = self.error.validator
+        if "propertyNames" in self.error.absolute_schema_path:
+            self.bad_name()
+        elif kind == "additionalProperties":
+            self.unknown_keys()
+        elif kind == "required":
+            self.missing()
+        elif kind == "type":
+            self.wrong_type()
+        elif kind in ("oneOf", "not"):
+            self.choice()
+        elif kind in ("minItems", "minProperties"):
+            hint = "leave it out to have none" if self.path and self.path[-1] in ("when", "not", "from", "add") else ""
+            self.add("bad-value", "needs at least one entry", hint)
+        elif kind == "uniqueItems":
+            self.repeated()
+        else:
+            self.bad_value()
+
+    def add(self, code: str, text: str, hint: str = "", path: Path | None = None, *, key: bool = False) -> None:
+        where = self.path if path is None else path
+        self.findings.error(code, where, text, hint, self.tree.place_of(where, key=key))
+
+    def unknown_keys(self) -> None:
+        node = self.node
+        known = list(node.keys) if isinstance(node, Map) else []
+        for name in self.error.instance:
+            if name in known:
+                continue
+            path = (*self.path, name)
+            text = "unknown key" if secret_path(path) else f"unknown key `{printable(name)}`"
+            hint = suggest(name, known, "known keys")
+            if self.path[:1] == ("ray",) and _empties_files(name):
+                sources = self.data.get("sources")
+                names = ", ".join(sources) if isinstance(sources, dict) and sources else "none yet"
+                self.add(
+                    "conflict",
+                    f"{text}: settings such as RAY_LOG_TO_STDERR move Ray's logs off the files, "
+                    f"and the sources ({names}) would read empty ones",
+                    "remove it; what shipgen sets for Ray has keys of its own under `ray`",
+                    path,
+                    key=True,
+                )
+            elif not self.path and name in model.LATER:
+                self.add("not-yet", f"the section `{name}` is not there yet", "remove it", path, key=True)
+            else:
+                self.add("unknown-key", text, hint, path, key=True)
+
+    def missing(self) -> None:
+        for name in self.error.validator_value:
+            if name in self.error.instance:
+                continue
+            path = (*self.path, name)
+            node = child(self.declared, self.error.instance, name)
+            if isinstance(self.declared, Map | Variants) and name == "type":
+                options = _variants(self.declared) or _variants(find(self.path, self.data))
+                hint = f"one of {', '.join(options)}" if options else ""
+            else:
+                hint = f"write {expects(node)}" if node is not None else ""
+            above, depth = self.tree.at(self.path)
+            deleted = depth == len(self.path) and name in above.gone
+            self.add("missing-key", "null, but the key is required" if deleted else "required, but missing", hint, path)
+
+    def wrong_type(self) -> None:
+        value = self.error.instance
+        item, depth = self.tree.at(self.path)
+        written = item.text if depth == len(self.path) else ""
+        node = self.declared
+        if _is_secret(node):
+            self.add("literal-secret", "a secret is never written in a policy", "write {env: NAME} or {file: /path}")
+            return
+        shown = f"`{printable(written)}`" if written and not secret_path(self.path) else echo(value, self.path)
+        text = f"{'the text ' if isinstance(value, str) and value else ''}{shown} is not {expects(node)}"
+        hint = ""
+        scalars = _scalars(node)
+        if isinstance(value, int | float) and any(s.schema["type"] == "string" for s in scalars):
+            plain = written or str(value).lower()
+            kinds = {scalar.kind for scalar in scalars}
+            if isinstance(value, bool) or not kinds & {"size", "duration", "rate"}:
+                hint = f'quote it: "{plain}"' if not secret_path(self.path) and _quotable(scalars, plain) else ""
+            else:
+                small = abs(value) < 5000  # a large number is the smallest unit in disguise
+                unit = ("s" if small else "ms") if "duration" in kinds else "MiB" if small else "B"
+                hint = f"say the unit: {plain.lstrip('-')}{unit}{'/s' if 'rate' in kinds else ''}"
+        elif isinstance(value, str) and any(s.schema["type"] in ("integer", "number", "boolean") for s in scalars):
+            hint = "without quotes" if re.fullmatch(r"-?[0-9.]+|true|false", value) else ""
+        elif isinstance(node, List):
+            hint = "put it in brackets: [...]" if not isinstance(value, dict) else ""
+        self.add("wrong-type", text, hint)
+
+    def choice(self) -> None:
+        if not isinstance(self.node, Map) or not isinstance(self.error.instance, dict):
+            return
+        names = self.node.one_of or self.node.at_most_one_of
+        given = [name for name in names if name in self.error.instance]
+        listed = ", ".join(names)
+        if given:
+            self.add(
+                "conflict",
+                f"takes only one of {listed}; here are {', '.join(given)}",
+                "remove the others (`null` in a later file)",
+            )
+        else:
+            self.add("missing-key", f"needs one of {listed}")
+
+    def repeated(self) -> None:
+        for index in _repeated(self.error.instance):
+            path = (*self.path, index)
+            self.add("duplicate-name", f"{echo(self.error.instance[index], path)} is listed twice", "remove one", path)
+
+    def bad_name(self) -> None:
+        name = self.error.instance
+        if "\ufffd" in name and self.findings.wrong(self.path):
+            return  # what stands for a control character, which was reported
+        value: Any = self.data
+        for step in self.path:
+            value = value[step]
+        node = narrow(self.declared, value)
+        names = node.names if isinstance(node, Map) else None
+        wanted = names.expects if names is not None else "a name"
+        path = (*self.path, name)
+        if names is not None and "enum" in names.schema:
+            self.add(
+                "unknown-name",
+                f"{echo(name, path)} is not {wanted}",
+                suggest(name, names.schema["enum"]),
+                path,
+                key=True,
+            )
+        else:
+            self.add("bad-value", "the key is not a valid name here", f"it must be {wanted}", path, key=True)
+
+    def bad_value(self) -> None:
+        value = self.error.instance
+        scalar = self.node if isinstance(self.node, Scalar) else None
+        kind = self.error.validator
+        options = self.error.validator_value if kind == "enum" and isinstance(value, str) else None
+        if scalar is not None and scalar.kind in ("url", "address") and _USERINFO.search(str(value)):
+            self.add(
+                "literal-secret", "carries a user or a password", "give them under `auth` (or `sasl`), by reference"
+            )
+            return
+        if _is_secret_part(self.path):
+            self.add("bad-value", f"the value is not {expects(self.declared)}")
+            return
+        wanted = expects(self.declared)
+        hint = ""
+        if options is not None:
+            if scalar is None:
+                wanted = f"one of {', '.join(options)}"
+            close = (_LEVEL_WORDS.get(value.lower(), "") if "warn" in options else "") or nearest(value, options)
+            hint = f"did you mean `{close}`?" if close else ""
+        elif scalar is not None and scalar.kind in ("size", "duration", "rate"):
+            table = units.DURATION_UNITS if scalar.kind == "duration" else units.SIZE_UNITS
+            suffix = "/s" if scalar.kind == "rate" else ""
+            hint = f"a number and a unit without space: {', '.join(unit + suffix for unit in table)}"
+        elif kind == "maxLength":
+            wanted = f"at most {self.error.validator_value} characters"
+            self.add("bad-value", f"the text is too long ({len(value)} characters)", wanted)
+            return
+        self.add("bad-value", f"{echo(value, self.path)} is not {wanted}", hint)
+
+
+def _empties_files(name: str) -> bool:
+    return name.lower() in _EMPTIES_FILES or name.upper().startswith("RAY_")
+
+
+def _variants(node: Node | None) -> list[str]:
+    return list(node.options) if isinstance(node, Variants) else []
+
+
+def _scalars(node: Node | None) -> list[Scalar]:
+    match node:
+        case Scalar():
+            return [node]
+        case Union(options=options):
+            return [scalar for option in options for scalar in _scalars(option)]
+        case _:
+            return []
+
+
+def _quotable(scalars: list[Scalar], text: str) -> bool:
+    return any(
+        scalar.schema["type"] == "string"
+        and ("pattern" not in scalar.schema or re.search(scalar.schema["pattern"], text))
+        and text in scalar.schema.get("enum", [text])
+        for scalar in scalars
+    )
+
+
+def _is_secret(node: Node | None) -> bool:
+    return isinstance(node, Map) and node.secret
+
+
+def _is_secret_part(path: Path) -> bool:
+    return secret_path(path) and path[-1] != "mechanism"
