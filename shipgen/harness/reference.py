@@ -21,8 +21,8 @@ Entries
    twin is judged on the whole line.
 
 Headers
- - A header counts only as a whole, as CATALOG.md writes it. F3 has two or three words before ` -- `, so a Serve
-   deployment with a blank in its name has no header and its lines are free text.
+ - A header counts only as a whole, as CATALOG.md writes it. F3 has two or three words before ` -- `; where there
+   are more, as with a Serve deployment that has a blank in its name, level, time and message are read and no more.
  - F3 replica lines: `deployment` is the word after the time (`chain_Down`), `replica` the next, exactly the values of
    the JSON twin's keys; `request_id` is the third where there is one. `controller` and `proxy` lines have no deployment
    and no replica; the second word of a controller is its pid. `route` and `application` are in the JSON form only.
@@ -521,6 +521,9 @@ def _serve_header(line: str) -> Header | None:
     scan.literal(" ")
     stamp, fraction = _milli_stamp(scan)
     scan.literal(" ")
+    if not scan.good:
+        return None
+    who = scan.at
     component = scan.until(" ")
     scan.literal(" ")
     identity = scan.until(" ")
@@ -530,7 +533,8 @@ def _serve_header(line: str) -> Header | None:
         request = scan.until(" ", least=0)
         scan.literal(" -- ")
     if not scan.good:
-        return None
+        _, dashes, message = line[who:].partition(" -- ")
+        return Header("serve", stamp, fraction, LEVEL_WORDS.get(word), message, {}) if dashes else None
     fields = {"request_id": request} if request else {}
     if component == "controller":
         if _all_in(identity, DIGITS):
@@ -997,7 +1001,7 @@ class _File:
 
     def _twin(self, line: str) -> Record | None:
         """Time and pid of a first line that is a repeat of another file's and so is cut; None if it stays."""
-        if self.family == "job_driver":
+        if self.family in ("job_driver", "ray_client_server"):
             return {"time": None} if "driver" in self.cuts and _is_repeat(line) else None
         if self.family != "worker" or self.named.get("stream") != "err":
             return None

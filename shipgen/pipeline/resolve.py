@@ -120,7 +120,9 @@ def _with_twins(source: Source, components: Iterable[str], sinks: Iterable[Sink]
     return Twins(
         serve="serve" in names and _same_fate(source, "serve", sinks, rules, "worker"),
         cpp="core_worker" in names and _same_fate(source, "core_worker", sinks, rules, "worker"),
-        driver="worker" in names and _same_fate(source, "worker", sinks, rules, "job_driver"),
+        driver="worker" in names and all(
+            _same_fate(source, "worker", sinks, rules, repeater) for repeater in ("job_driver", "ray_client_server")
+        ),
     )
 
 

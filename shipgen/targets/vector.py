@@ -161,7 +161,7 @@ class _Config:
         kind: dict[str, Any] = {
             "grouping": family.grouping.value,
             "markers": family.name in ("worker", "io_worker"),
-            "cut_driver": family.name == "job_driver" and twins.driver,
+            "cut_driver": family.name in ("job_driver", "ray_client_server") and twins.driver,
             "cut_serve": worker and twins.serve,
             "cut_cpp": worker and twins.cpp,
             "events": family.component in ("events", "export_events"),
