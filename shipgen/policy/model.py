@@ -86,10 +86,10 @@ ALWAYS_METADATA: Final = ("parse_error", "entry_time", "time_source", "truncated
 DEFAULT_LABEL_FIELDS: Final = ("cluster", "component", "level", "node")
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Nodes
+# Nodes: compared by identity, as there is one of each; generated comparisons would cost at every start.
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Scalar:
     """One value. ``schema`` is its JSON Schema, ``expects`` the same in words, ``convert`` gives the resolved value."""
 
@@ -99,7 +99,7 @@ class Scalar:
     convert: Callable[[Any], Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Key:
     """A key of a map: the node of its value and what is said about it."""
 
@@ -111,7 +111,7 @@ class Key:
     default_note: str = ""  # a default that depends on the rest of the policy, in words
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Map:
     """A map with known ``keys``; where ``rest`` is set, also with keys that the user names (``names`` says how)."""
 
@@ -124,7 +124,7 @@ class Map:
     secret: bool = False  # a reference to a secret
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class List:
     """A list; ``merge_by`` makes it a list of named things, which later files extend by that key."""
 
@@ -134,7 +134,7 @@ class List:
     merge_by: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Variants:
     """Maps told apart by the value of their key ``type``."""
 
@@ -142,14 +142,14 @@ class Variants:
     description: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Union:
     """One of several nodes, told apart by the JSON type of the value."""
 
     options: tuple[Node, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Ref:
     """A node of :data:`DEFINITIONS` by name: what makes the tree recursive."""
 
