@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from shipgen.harness.loki import place_of
 from shipgen.pipeline.conditions import All, Any_, Below, Condition, Exists, Is, Matches, Not
 from shipgen.pipeline.model import Pipeline, Rule, Sink
 
@@ -48,6 +49,11 @@ class Expected:
     kinds: tuple[str, ...] = ()
     cut: bool = False
     record: Record = field(default_factory=dict, repr=False)
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Session and file, as far as labels or metadata tell."""
+        return place_of(self.labels, self.metadata)
 
     @property
     def loose(self) -> bool:
@@ -179,8 +185,9 @@ def _through(rules: Iterable[Rule], record: Record) -> _Kept | None:
 def _redact(kept: _Kept, options: Mapping[str, Any]) -> None:
     mask = options.get("with", "[redacted]")
     if "kind" in options:
-        # What exactly counts as one is the product's to say: look at what is left instead.
-        kept.masks += (mask,)
+        # What exactly counts as one is the product's to say: look at what is left instead. The values of `env_vars` are
+        # replaced as a whole, by an object that says so.
+        kept.masks += (f'"redacted": "{mask}"', mask) if options["kind"] == "ray_env_vars" else (mask,)
         kept.kinds += (options["kind"],)
         return
     for name, value in kept.record.items():

@@ -50,6 +50,17 @@ class Entry:
     time_ns: int
     line: str
 
+    @property
+    def place(self) -> tuple[str, str]:
+        """Session and file, as far as labels or metadata tell."""
+        return place_of(self.labels, self.metadata)
+
+
+def place_of(labels: Mapping[str, str], metadata: Mapping[str, str]) -> tuple[str, str]:
+    """Session and file that labels and metadata name; empty where they name none."""
+    session, file = (labels.get(name) or metadata.get(name, "") for name in ("session", "file"))
+    return session, file
+
 
 def config(
     directory: str,

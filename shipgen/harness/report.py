@@ -1,0 +1,146 @@
+"""Writes what a verification found: a table for people, JSON for programs, JUnit for continuous integration."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shipgen.harness.compare import Comparison, Example
+    from shipgen.harness.verify import Report
+
+FORMATS = ("text", "json", "junit")
+_COLUMNS = ("expected", "delivered", "lost", "duplicated", "wrong", "extra", "merged")
+_FAULTS = {
+    "lost": "expected, and never stored",
+    "duplicated": "reached Loki more than once",
+    "wrong": "stored with a wrong field",
+    "extra": "stored, and nothing that was expected",
+}
+_SHOWN = 160
+
+
+def written(report: Report, style: str) -> str:
+    """The report in one of :data:`FORMATS`."""
+    return {"text": _text, "json": _json, "junit": _junit}[style](report)
+
+
+def _counts(comparison: Comparison) -> dict[str, int]:
+    return {name: getattr(comparison, name) for name in _COLUMNS}
+
+
+def _text(report: Report) -> str:
+    head = f"{report.target} {report.version}, {report.runner} runner, {report.scenario}"
+    rows = [("sink", *_COLUMNS)]
+    rows += [(name, *(str(n) for n in _counts(found).values())) for name, found in report.sinks.items()]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = [head, ""]
+    for row in rows:
+        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        lines.append("  ".join(cells).rstrip())
+    lines.append("")
+    lines += _remarks(report)
+    for name, found in report.sinks.items():
+        if found.wrong_by_field:
+            fields = ", ".join(f"{field} {n}" for field, n in found.wrong_by_field.most_common())
+            lines.append(f"{name}: wrong by field: {fields}")
+        lines += [f"{name}: {line}" for example in found.examples for line in _example(example)]
+    lines.append(f"{'ok' if report.ok else 'FAILED'} in {report.seconds:g} s")
+    if report.kept:
+        lines.append(f"logs and bundle are kept in {report.kept}")
+    return "\n".join(lines) + "\n"
+
+
+def _remarks(report: Report) -> Iterator[str]:
+    before, after = (sum(counts.values()) for counts in (report.discarded_before, report.discarded_after))
+    why = "".join(f", {n} {reason}" for reason, n in report.discarded.items())
+    yield f"discarded by Loki: {before} before, {after} after{why}"
+    if report.unfinished:
+        yield f"left out: {report.unfinished} last lines without a newline, which no shipper delivers"
+    for what in report.left_out:
+        yield f"left out: {what}"
+    for name, found in report.sinks.items():
+        if found.late:
+            yield f"{name}: {found.late} late entries got the time they were read, and keep their own as entry_time"
+        if found.merged:
+            yield f"{name}: Loki stored {found.merged} once with an entry of equal labels, time and line"
+        if found.hidden:
+            yield f"{name}: {found.hidden} of the duplicated reached Loki twice and are stored once"
+        if found.optional:
+            yield f"{name}: {found.optional} more may or may not come, by a sample or limit rule"
+
+
+def _example(example: Example) -> Iterator[str]:
+    yield f"{example.what}: {example.where}"
+    if example.wanted:
+        yield f"  expected {_short(example.wanted)}"
+    if example.given:
+        yield f"  got      {_short(example.given)}"
+
+
+def _short(text: str) -> str:
+    quoted = json.dumps(text, ensure_ascii=True)
+    return quoted if len(quoted) <= _SHOWN else f"{quoted[:_SHOWN]}... ({len(text)} characters)"
+
+
+def _json(report: Report) -> str:
+    content: dict[str, Any] = {
+        "target": report.target,
+        "version": report.version,
+        "runner": report.runner,
+        "scenario": report.scenario,
+        "ok": report.ok,
+        "seconds": report.seconds,
+        "discarded": {"before": report.discarded_before, "after": report.discarded_after},
+        "unfinished": report.unfinished,
+        "left_out": report.left_out,
+        "kept": report.kept,
+        "sinks": {
+            name: {
+                **_counts(found),
+                "hidden": found.hidden,
+                "optional": found.optional,
+                "late": found.late,
+                "wrong_by_field": dict(found.wrong_by_field),
+                "examples": [
+                    {"what": e.what, "where": e.where, "expected": e.wanted, "got": e.given} for e in found.examples
+                ],
+            }
+            for name, found in report.sinks.items()
+        },
+    }
+    return json.dumps(content, indent=2) + "\n"
+
+
+def _junit(report: Report) -> str:
+    """One test for each sink and kind of fault, and one for what Loki threw away."""
+    from xml.etree import ElementTree as ET
+
+    root = ET.Element("testsuites")
+    suite = ET.SubElement(root, "testsuite", {"name": f"shipgen verify {report.target}", "errors": "0", "skipped": "0"})
+    tests = failures = 0
+
+    def case(name: str, fault: str, details: str = "") -> None:
+        nonlocal tests, failures
+        tests += 1
+        attributes = {"classname": f"shipgen.verify.{report.target}", "name": name}
+        element = ET.SubElement(suite, "testcase", attributes)
+        if fault:
+            failures += 1
+            ET.SubElement(element, "failure", {"message": fault}).text = details or None
+
+    for sink, found in report.sinks.items():
+        for name, meaning in _FAULTS.items():
+            count = getattr(found, name)
+            shown = [e for e in found.examples if e.what == name or (name == "wrong" and e.what not in _FAULTS)]
+            details = "\n".join(line for example in shown for line in _example(example))
+            case(f"{sink}: none {name}", f"{count} {meaning}" if count else "", details)
+    thrown = ", ".join(f"{n} {reason}" for reason, n in report.discarded.items())
+    case("Loki discards nothing", f"discarded: {thrown}" if thrown else "")
+    suite.set("tests", str(tests))
+    suite.set("failures", str(failures))
+    suite.set("time", str(report.seconds))
+    ET.indent(root)
+    document: bytes = ET.tostring(root, encoding="us-ascii", xml_declaration=True)
+    return document.decode("ascii") + "\n"
