@@ -383,6 +383,11 @@ CODES: dict[str, str] = {
     "rereads-files": "A changed name makes shippers read files again from their start.",
     "over-budget": "The files may grow beyond the disk budget.",
     "unbounded-growth": "Files that nothing rotates.",
+    "logrotate-owner": "The user and the group that logrotate needs in directories that everyone may write to.",
+    "ray-rotates-too": "Files that Ray rotates by itself although logrotate is told to.",
+    "repeats": "Lines that arrive twice, since nothing tells a repeat from its original.",
+    "unread-lines": "Lines that reach no sink, since no source or no sink takes them.",
+    "other-ray-version": "A version of Ray that the catalogue does not describe.",
     # the targets
     "unpinned-version": "A target without a version: the newest one known is meant.",
     "unknown-version": "A version of a target that shipgen does not know.",

@@ -165,9 +165,14 @@ def env_value(value: str | int) -> Quoted:
     return Quoted(text)
 
 
+def _one_line(text: str) -> str:
+    """Text without anything that some reader takes for the end of a line, or that does not print."""
+    return re.sub(r"[^\x20-\x7e\u00a0-\u2027\u202a-\ud7ff\ue000-\U0010ffff]", "?", text)
+
+
 def comment(text: str) -> Quoted:
     """Text in a comment line."""
-    return Quoted(re.sub(r"[^\x20-\x7e\u00a0-\ud7ff\ue000-\U0010ffff]", "?", text).replace("$", "(dollar)"))
+    return Quoted(_one_line(text).replace("$", "(dollar)"))
 
 
 def path_literal(path: str) -> Quoted:
@@ -175,7 +180,35 @@ def path_literal(path: str) -> Quoted:
     return Quoted('"' + path.replace("\\", "\\\\").replace('"', '\\"') + '"')
 
 
+def env_name(name: str) -> Quoted:
+    """The name of an environment variable."""
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        raise ValueError(f"not the name of a variable: {name!r}")
+    return Quoted(name)
+
+
+def logrotate_word(value: str | int) -> Quoted:
+    """A number, a user or a group in logrotate's grammar, which has no quotes for those."""
+    text = str(value)
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", text):
+        raise ValueError(f"not a word that logrotate reads as one: {text!r}")
+    return Quoted(text)
+
+
+def code_span(text: str) -> Quoted:
+    """Any text as a code span of Markdown: between more back-ticks than it has in a row."""
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence, pad = "`" * (longest + 1), " " if longest else ""
+    return Quoted(f"{fence}{pad}{_one_line(text)}{pad}{fence}")
+
+
+def prose(text: str) -> Quoted:
+    """A sentence of shipgen's own in Markdown: code spans stay, all other marks are taken literally."""
+    parts = re.split("(`[^`]*`)", _one_line(text))
+    return Quoted("".join(p if i % 2 else re.sub(r"[\\`*\[\]<>|]", r"\\\g<0>", p) for i, p in enumerate(parts)))
+
+
 FILTERS: dict[str, Callable[..., Quoted]] = {
     f.__name__: f for f in (yaml, vector_yaml, program, indented, vector_template, vector_fields, vector_compression, vrl_key, vector_secret, vector_env, vrl_string, vrl_regex, vrl_path, vrl_name, vrl_int, vrl_bool, vrl_float,
-                            env_value, comment, path_literal)
+                            env_value, env_name, comment, path_literal, logrotate_word, code_span, prose)
 }
