@@ -13,17 +13,20 @@ CPP = rf"^\[(?P<time>{DATE},[0-9]{{3}}) (?P<level>[A-Z]) (?P<pid>[0-9]+) (?P<thr
 """F1, spdlog of the C++ components: ``[time L pid tid] (component) file.cc:NN: message``."""
 
 PYTHON = rf"^(?P<time>{DATE},[0-9]{{3}})\t(?P<level>[A-Z]+) (?:\([A-Za-z0-9_]+\) )?(?P<caller>[^: \n]+:[0-9]+) -- ?"
-"""F2, Python components: ``time<TAB>LEVEL file.py:NN -- message``. With RAY_LOG_TO_STDERR a ``(component)`` stands between."""
+"""F2, Python components: ``time<TAB>LEVEL file.py:NN -- message``. With RAY_LOG_TO_STDERR a ``(component)`` stands
+between."""
 
 SERVE = rf"^(?P<level>[A-Z]+) (?P<time>{DATE},[0-9]{{3}}) " \
     r"(?:(?P<deployment>[^ \n]+) (?P<replica>[^ \n]+)(?: (?P<request_id>[^ \n]*))?|[^\n]*?) -- ?"
-"""F3, Serve: ``LEVEL time deployment replica [request] -- message``; ``controller <pid>`` and ``proxy <ip>`` stand in the
-places of deployment and replica. A deployment name with blanks falls to the second form."""
+"""F3, Serve: ``LEVEL time deployment replica [request] -- message``; ``controller <pid>`` and ``proxy <ip>`` stand in
+the places of deployment and replica. A deployment name with blanks falls to the second form."""
 
-ABSL = r"^(?P<level>[IWEF])[0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6} +(?P<pid>[0-9]+) (?P<caller>[^: \n]+:[0-9]+)\] ?"
+ABSL = r"^(?P<level>[IWEF])[0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6} +(?P<pid>[0-9]+)" \
+    r" (?P<caller>[^: \n]+:[0-9]+)\] ?"
 """F9, gRPC's absl: level and pid, but no year and so no time."""
 
-DATED = rf"^(?P<time>{DATE}(?:[.,][0-9]{{1,9}})?)(?:[ \t]+(?P<level>TRACE|DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL)\b)?"
+DATED = rf"^(?P<time>{DATE}(?:[.,][0-9]{{1,9}})?)" \
+    r"(?:[ \t]+(?P<level>TRACE|DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL)\b)?"
 """Any other line that begins with a date, such as a user's own Python logging. It is its own message."""
 
 PAIRS = r" job_id=(?P<job_id>[0-9a-f]+) worker_id=(?P<worker_id>[0-9a-f]+) node_id=(?P<node_id>[0-9a-f]+)" \
@@ -35,7 +38,8 @@ PAIRS = r" job_id=(?P<job_id>[0-9a-f]+) worker_id=(?P<worker_id>[0-9a-f]+) node_
 JSON_LINE = r"^\{\".*\}\r?$"
 """A JSON object that fills the line (F5, F6, F7, events)."""
 
-HEADER = rf"^(?:\[{DATE},|{DATE}|[A-Z]+ {DATE},|[IWEF][0-9]{{4}} [0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}\.[0-9]|\{{\".*\}}\r?$)"
+HEADER = rf"^(?:\[{DATE},|{DATE}|[A-Z]+ {DATE},|[IWEF][0-9]{{4}} [0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}\.[0-9]" \
+    r"|\{\".*\}\r?$)"
 """A line that starts an entry in a component's file: a header, a date, or a JSON object that fills the line."""
 
 CONTINUATION = (
@@ -54,7 +58,7 @@ CONTINUATION = (
     r"|[^ ]+\([^ ()]*\+0x[0-9a-f]+\) ?\[0x[0-9a-f]+\]|[\])}]+[,;]?[ \t\r]*$)"
 )
 """A line that belongs to the line before it, in files where users write. Stateless; no lookaround, no quote, no ``#``.
-Run on Fluent Bit and Fluentd, and judged alike by Python, RE2, Oniguruma and Rust on all 8,516 user lines of the trees."""
+Run on Fluent Bit and Fluentd; Python, RE2, Oniguruma and Rust judge all 8,516 user lines of the trees alike."""
 
 ANSI = r"\x1b\[[0-?]*[ -/]*[@-~]"
 """A colour or cursor code (ECMA-48 CSI)."""
@@ -92,6 +96,6 @@ JSON_THREAD = ("thread", "threadName")
 JSON_LEVEL = ("levelname", "severity", "level")
 JSON_IDS = ("job_id", "worker_id", "actor_id", "actor_name", "task_id", "task_name", "node_id", "submission_id")
 JSON_SERVE = ("deployment", "replica", "request_id", "route", "application")
-"""Keys of a JSON entry (F5, F6, F7, events) and the fields they fill; for the first three the first one present wins."""
+"""Keys of a JSON entry (F5, F6, F7, events) and the fields they fill; of the first three the first one present wins."""
 JSON_CONSUMED = ("asctime", "timestamp_ns", "message", "exc_text", "filename", "lineno")
 """Further keys that other fields are made of; every remaining key goes to ``extra``."""

@@ -46,8 +46,8 @@ class Rotates(StrEnum):
 class Family:
     """Log files of one kind.
 
-    ``pattern`` is matched against the live name (below ``logs/``, without ``old/`` and without a backup's index); its named
-    groups are record fields. ``head_only`` files exist on the head node alone.
+    ``pattern`` is matched against the live name (below ``logs/``, without ``old/`` and without a backup's index); its
+    named groups are record fields. ``head_only`` files exist on the head node alone.
     """
 
     name: str
@@ -83,10 +83,11 @@ FAMILIES: tuple[Family, ...] = (
     Family("gcs_server", "gcs_server", ("gcs_server.out", "gcs_server.err"), Grouping.HEADER, Rotates.WHEN_SET,
            head_only=True),
     Family("worker", "worker", ("worker-*.out", "worker-*.err"), Grouping.USER, Rotates.WHEN_SET, _WORKER, moves=True),
-    Family("io_worker", "io_worker", ("io_worker-*.out", "io_worker-*.err"), Grouping.USER, Rotates.WHEN_SET, _IO_WORKER,
-           moves=True),
+    Family("io_worker", "io_worker", ("io_worker-*.out", "io_worker-*.err"), Grouping.USER, Rotates.WHEN_SET,
+           _IO_WORKER, moves=True),
     Family("core_worker", "core_worker", ("python-core-worker-*.log",), Grouping.HEADER, Rotates.WHEN_SET, _CORE),
-    Family("core_driver", "core_driver", ("python-core-driver-*.log",), Grouping.HEADER, Rotates.WHEN_SET, _CORE_DRIVER),
+    Family("core_driver", "core_driver", ("python-core-driver-*.log",), Grouping.HEADER, Rotates.WHEN_SET,
+           _CORE_DRIVER),
     Family("io_core", "io_worker", ("python-core-spill_worker-*.log", "python-core-restore_worker-*.log"),
            Grouping.HEADER, Rotates.WHEN_SET, _CORE),
     Family("job_driver", "job_driver", ("job-driver-*.log",), Grouping.USER, Rotates.NEVER,
@@ -101,7 +102,8 @@ FAMILIES: tuple[Family, ...] = (
     Family("dashboard_agent", "dashboard_agent", ("dashboard_agent.log", "dashboard_agent.out", "dashboard_agent.err"),
            Grouping.HEADER, Rotates.ALWAYS),
     Family("runtime_env_agent", "runtime_env_agent",
-           ("runtime_env_agent.log", "runtime_env_agent.out", "runtime_env_agent.err"), Grouping.HEADER, Rotates.ALWAYS),
+           ("runtime_env_agent.log", "runtime_env_agent.out", "runtime_env_agent.err"), Grouping.HEADER,
+           Rotates.ALWAYS),
     Family("runtime_env_setup", "runtime_env_setup", ("runtime_env_setup-*.log",), Grouping.HEADER, Rotates.ALWAYS,
            r"^runtime_env_setup-(?P<job_id>[0-9a-f]{8})\.log$"),
     Family("log_monitor", "log_monitor", ("log_monitor.log", "log_monitor.out", "log_monitor.err"), Grouping.HEADER,

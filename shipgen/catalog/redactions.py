@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What is replaced. Group 1 of the regex stays in front of the replacement where ``keeps``; ``before`` and ``after``
-    stand around it. ``on_json_text`` kinds look at keys, so they also run on the text of a JSON entry."""
+    """What is replaced. Group 1 of the regex stays in front of the replacement where ``keeps``; ``before`` and
+    ``after`` stand around it. ``on_json_text`` kinds look at keys, so they also run on the text of a JSON entry."""
 
     regex: str
     keeps: bool = False
@@ -36,4 +36,4 @@ KINDS: dict[str, Kind] = {
     "ray_env_vars": Kind(rf"""(["']env_vars["']: ?\{{){_QUOTED}\}}""", keeps=True, before='"redacted": "',
                          after='"}', on_json_text=True),
 }
-"""``ipv6`` leaves out forms that C++ names look like (`std::a`, `::b`): two groups at least, one on each side of `::`."""
+"""``ipv6`` leaves out what C++ names look like (`std::a`, `::b`): two groups at least, one on each side of `::`."""

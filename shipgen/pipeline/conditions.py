@@ -52,7 +52,7 @@ class All:
 
 
 @dataclass(frozen=True, slots=True)
-class Any_:
+class Any_:  # noqa: N801 - beside All, and not typing.Any
     """At least one condition holds."""
 
     of: tuple[Condition, ...]

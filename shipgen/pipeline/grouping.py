@@ -1,4 +1,4 @@
-"""Lines into groups, as the shippers do it: for `preview`, where no shipper runs. A test shows that real Vector agrees."""
+"""Lines into groups, as shippers do it: for `preview`, where no shipper runs. A test shows that real Vector agrees."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from shipgen.catalog import ray
 from shipgen.diagnostics import Diagnostic, Place, Severity
+from shipgen.pipeline import rotation
 from shipgen.pipeline.model import Pipeline, Source
 
 
@@ -34,7 +35,8 @@ def _glob_regex(glob: str) -> re.Pattern[str]:
 
 def matches(source: Source, path: str) -> bool:
     """Whether a file source reads an absolute path (under the collector's root, as its globs are)."""
-    return any(_glob_regex(g).match(path) for g in source.paths) and not any(_glob_regex(g).match(path) for g in source.exclude)
+    included, excluded = (any(_glob_regex(g).match(path) for g in globs) for globs in (source.paths, source.exclude))
+    return included and not excluded
 
 
 def _sessions(temp_dir: Path) -> list[Path]:
@@ -51,12 +53,12 @@ def _walk(directory: Path) -> Iterator[Path]:
         yield from (Path(parent) / name for name in sorted(names))
 
 
-def _shipped_by(source: Source, below: str) -> Iterator[str]:
+def _shipped_by(pipeline: Pipeline, source: Source, below: str) -> Iterator[str]:
     is_backup = ray.live_name(below) != below.removeprefix("old/")
     for family in ray.families_of(below):
         if family not in source.families:
             continue
-        if is_backup and (family.rotates is ray.Rotates.NEVER or source.rotated == "exclude"):
+        if is_backup and (source.rotated == "exclude" or not rotation.keeps_backups_apart(pipeline, family)):
             continue
         yield f"{source.name}: {family.name}"
 
@@ -87,19 +89,23 @@ def inventory(pipeline: Pipeline, root: Path) -> tuple[list[str], list[Diagnosti
         for session in _sessions(root / base.removeprefix(prefix).lstrip("/")):
             for path in _walk(session / "logs"):
                 below = str(path.relative_to(session / "logs"))
-                by = [name for s in ray_sources if s.base == base for name in _shipped_by(s, below)]
+                of = [s for s in ray_sources if s.base == base]
+                by = [name for s in of for name in _shipped_by(pipeline, s, below)]
                 rows.append(f"{path}\t{', '.join(by) or _left_out(below) or 'nobody'}")
+                place = Place(str(path))
                 if len(by) > 1:
-                    found.append(Diagnostic("file-read-twice", Severity.WARNING, "", f"{path} is read by {' and '.join(by)}",
-                                            "its lines arrive twice where both reach a sink", Place(str(path))))
+                    text = f"{path} is read by {' and '.join(by)}"
+                    hint = "its lines arrive twice where both reach a sink"
+                    found.append(Diagnostic("file-read-twice", Severity.WARNING, "", text, hint, place))
                 elif not by and not _left_out(below):
-                    found.append(Diagnostic("stray-file", Severity.ERROR, "", f"{path}: nobody ships this file",
-                                            "shipgen's catalogue does not know it: add a source of type file, or report it",
-                                            Place(str(path))))
+                    text = f"{path}: nobody ships this file"
+                    hint = "shipgen's catalogue does not know it: add a source of type file, or report it"
+                    found.append(Diagnostic("stray-file", Severity.ERROR, "", text, hint, place))
     for source in (s for s in pipeline.sources if s.paths):
         for glob in source.paths:
             below_root = glob.removeprefix(prefix).lstrip("/")
-            for path in sorted(root.glob(below_root)):
-                if path.is_file() and matches(source, prefix + "/" + str(path.relative_to(root))):
-                    rows.append(f"{path}\t{source.name}")
+            rows.extend(
+                f"{path}\t{source.name}" for path in sorted(root.glob(below_root))
+                if path.is_file() and matches(source, prefix + "/" + str(path.relative_to(root)))
+            )
     return rows, found

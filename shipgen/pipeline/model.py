@@ -60,8 +60,8 @@ class Twins:
 class Source:
     """Files to read.
 
-    For a Ray source ``families`` says which; ``base`` is the temp directory under the collector's root. Other sources have
-    ``paths`` and ``exclude`` (globs, under the root) and their own ``format``.
+    For a Ray source ``families`` says which; ``base`` is the temp directory under the collector's root. Other sources
+    have ``paths`` and ``exclude`` (globs, under the root) and their own ``format``.
     """
 
     name: str

@@ -90,7 +90,8 @@ def _built_in_rules(sources: Iterable[Source]) -> list[Rule]:
 
 def _sink(name: str, data: Mapping[str, Any], sources: tuple[Source, ...]) -> Sink:
     chosen = data.get("from")
-    options = {k: _secrets(v) if k in _HOLD_SECRETS else v for k, v in data.items() if k not in ("type", "from", "when")}
+    own = {k: v for k, v in data.items() if k not in ("type", "from", "when")}
+    options = {k: _secrets(v) if k in _HOLD_SECRETS else v for k, v in own.items()}
     return Sink(
         name, data["type"], tuple(s.name for s in sources if chosen is None or s.name in chosen),
         conditions.parse(data.get("when")), options,

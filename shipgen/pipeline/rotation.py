@@ -33,6 +33,12 @@ def by_ray(pipeline: Pipeline) -> tuple[Family, ...]:
     return tuple(f for f in FAMILIES if f.rotates is Rotates.ALWAYS or (told and f.rotates is Rotates.WHEN_SET))
 
 
+def keeps_backups_apart(pipeline: Pipeline, family: Family) -> bool:
+    """Whether the backups of a family are the old files under a new name, so that a shipper which knows files by their
+    inode can read them too. A copy that logrotate made is another file with the same lines."""
+    return family.rotates is not Rotates.NEVER and by(pipeline) != "logrotate"
+
+
 def bounded(pipeline: Pipeline) -> tuple[Family, ...]:
     """Families that are held to the policy's ``max_size`` and ``backups``."""
     names = {f.name for f in by_logrotate(pipeline)}
