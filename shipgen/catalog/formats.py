@@ -25,9 +25,10 @@ ABSL = r"^(?P<level>[IWEF])[0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6} +(?P<pi
     r" (?P<caller>[^: \n]+:[0-9]+)\] ?"
 """F9, gRPC's absl: level and pid, but no year and so no time."""
 
-DATED = rf"^(?P<time>{DATE}(?:[.,][0-9]{{1,9}})?)" \
-    r"(?:[ \t]+(?P<level>TRACE|DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL)\b)?"
-"""Any other line that begins with a date, such as a user's own Python logging. It is its own message."""
+DATED = rf"^(?P<time>{DATE}(?:[.,][0-9]{{1,9}})?)[^ \t\n]*" \
+    r"(?:[ \t]+(?P<level>TRACE|DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL)(?:[ \t\r\n]|$))?"
+"""Any other line that begins with a date, such as a user's own Python logging. It is its own message; its level is the
+next word, if that is one. No word boundary: engines differ on what a word is outside ASCII."""
 
 PAIRS = r" job_id=(?P<job_id>[0-9a-f]+) worker_id=(?P<worker_id>[0-9a-f]+) node_id=(?P<node_id>[0-9a-f]+)" \
     r"(?: actor_id=(?P<actor_id>[0-9a-f]+))?(?: task_id=(?P<task_id>[0-9a-f]+))?" \
