@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from shipgen.catalog import record
 from shipgen.policy import units
 
 MISSING: Final = object()
@@ -18,41 +19,7 @@ MISSING: Final = object()
 # ---------------------------------------------------------------------------------------------------------------------
 # What a record holds (section 5 of the contract), as far as a policy can name it.
 
-RECORD_FIELDS: Final[Mapping[str, str]] = {
-    "time": "time",
-    "time_source": "string",
-    "entry_time": "string",
-    "parse_error": "boolean",
-    "truncated": "boolean",
-    "message": "string",
-    "raw": "string",
-    "level": "string",
-    "source": "string",
-    "component": "string",
-    "node": "string",
-    "session": "string",
-    "file": "string",
-    "stream": "string",
-    "pid": "number",
-    "worker_id": "string",
-    "job_id": "string",
-    "actor_id": "string",
-    "actor_name": "string",
-    "task_id": "string",
-    "task_name": "string",
-    "node_id": "string",
-    "submission_id": "string",
-    "caller": "string",
-    "thread": "string",
-    "deployment": "string",
-    "replica": "string",
-    "request_id": "string",
-    "route": "string",
-    "application": "string",
-    "cluster": "string",
-    "event": "string",
-    "extra": "object",
-}
+RECORD_FIELDS: Final[Mapping[str, str]] = record.FIELDS
 LEVELS: Final = ("trace", "debug", "info", "warn", "error", "fatal")
 EVENTS: Final = ("DISPATCH", "MEM", "NET", "CHECKPOINT")
 COMPONENTS: Final = (

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from shipgen.catalog import formats, ray, redactions
+from shipgen.catalog import formats, ray, record, redactions
 from shipgen.diagnostics import Severity
 from shipgen.pipeline.conditions import ALWAYS
 from shipgen.pipeline.model import Pipeline, Rule, SecretRef, Sink, Source
@@ -310,12 +310,21 @@ class _Config:
         labels, server = options["labels"], options["server"]
         fixed = [f for f in ("parse_error", "entry_time", "time_source", "truncated") if f not in labels["fields"]]
         metadata = [f for f in options["metadata"] if f not in fixed and f not in labels["fields"]] + fixed
+        possible = dict.fromkeys([*(f for f in record.FIELDS if f != "time"), *self.added_fields()])
+        taken_away = ["timestamp", *(f for f in possible if f not in metadata)]
         return {
+            "not_metadata": taken_away if len(taken_away) < len(metadata) else None,
             "late": options["late"], "line": options["line"], "static": list(labels["static"].items()),
             "label_fields": labels["fields"], "metadata": metadata,
             "max_behind": max_behind(server), "max_ahead": MAX_AHEAD,
             "max_line_size": None if self.lines_fit(options) else server["max_line_size"],
         }
+
+    def added_fields(self) -> list[str]:
+        """Fields beyond the record's own: of rules, and groups of regexes."""
+        added = [f for r in self.pipeline.rules if r.action == "add" for f in r.options]
+        groups = [g for s in self.pipeline.sources if s.regex for g in self.file_program(s)["groups"]]
+        return [*added, *groups, *(["sample_rate"] if any(r.action == "sample" for r in self.pipeline.rules) else [])]
 
     def lines_fit(self, options: Mapping[str, Any]) -> bool:
         longest = max(s.max_entry for s in self.pipeline.sources)
