@@ -24,9 +24,8 @@ _QUOTED = r"""(?:[^}"']|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')*"""
 KINDS: dict[str, Kind] = {
     "email": Kind(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}"),
     "ipv4": Kind(rf"(^|[^0-9A-Za-z_])(?:{_BYTE}\.){{3}}{_BYTE}", keeps=True),
-    "ipv6": Kind(
-        rf"(^|[^0-9A-Za-z_])(?:(?:{_HEX}:){{7}}{_HEX}|(?:{_HEX}:){{1,6}}(?::{_HEX}){{1,6}})\b", keeps=True,
-    ),
+    "ipv6": Kind(rf"(^|[^0-9A-Za-z_])(?:(?:{_HEX}:){{7}}{_HEX}|(?:{_HEX}:){{1,6}}(?::{_HEX}){{1,6}})\b",
+                 keeps=True),
     "bearer": Kind(r"([Bb][Ee][Aa][Rr][Ee][Rr] +)[A-Za-z0-9._~+/-]+=*", keeps=True),
     "url_password": Kind(r"(://[^/\s:@]*:)[^/\s@]+@", keeps=True, after="@"),
     "aws_key": Kind(
@@ -39,5 +38,5 @@ KINDS: dict[str, Kind] = {
                          after='"}', on_json_text=True),
 }
 """No word boundary in front: engines differ on whether a letter of another script is part of a word, and a secret right
-behind one must go. ``ipv6`` leaves out what C++ names look like (`std::a`, `::b`): two groups at least, one on each side
-of `::`; it ends at a boundary."""
+behind one must go. ``ipv6`` leaves out what C++ names look like (`std::a`, `::b`): two groups at least, one on each
+side of `::`; it ends at a boundary."""

@@ -98,18 +98,23 @@ def _sink(name: str, data: Mapping[str, Any], sources: tuple[Source, ...]) -> Si
     )
 
 
-def _same_fate(source: Source, twin: str, sinks: Iterable[Sink], rules: Iterable[Rule], component: str) -> bool:
-    """Whether a line gets to the same sinks under both components, as far as that can be known beforehand."""
+def _may_be_cut(source: Source, repeat: str, original: str, sinks: Iterable[Sink], rules: Iterable[Rule]) -> bool:
+    """Whether each sink that a line reaches under the component ``repeat`` gets it under ``original`` too, as far as
+    that can be known beforehand."""
 
-    def judged(condition: conditions.Condition, of: str) -> conditions.Condition:
-        return conditions.partial(condition, {"source": source.name, "component": of})
+    def under(component: str, condition: conditions.Condition) -> conditions.Condition:
+        return conditions.partial(condition, {"source": source.name, "component": component})
 
-    gates = [s.when for s in sinks if source.name in s.sources]
-    gates += [r.when for r in rules if r.action in ("drop", "sample", "limit")]
-    for gate in gates:
-        here, there = judged(gate, component), judged(gate, twin)
-        if here != there or not set(conditions.fields(here)) <= _SHARED_BY_TWINS:
-            return False
+    for sink in sinks:
+        ours = [r for r in rules if r.sinks is None or sink.name in r.sinks]
+        gates = [r for r in ours if r.action in ("drop", "sample", "limit")]
+        dropped = any(r.action == "drop" and under(repeat, r.when) == conditions.ALWAYS for r in gates)
+        if source.name not in sink.sources or dropped or under(repeat, sink.when) == conditions.NEVER:
+            continue
+        for gate in (sink.when, *(r.when for r in gates)):
+            left = under(repeat, gate)
+            if left != under(original, gate) or not set(conditions.fields(left)) <= _SHARED_BY_TWINS:
+                return False
     return True
 
 
@@ -118,12 +123,11 @@ def _with_twins(source: Source, components: Iterable[str], sinks: Iterable[Sink]
         return Twins()
     names = {f.name for f in source.families}
     sinks, rules = list(sinks), list(rules)
+    drivers = [name for name in ("job_driver", "ray_client_server") if name in names]
     return Twins(
-        serve="serve" in names and _same_fate(source, "serve", sinks, rules, "worker"),
-        cpp="core_worker" in names and _same_fate(source, "core_worker", sinks, rules, "worker"),
-        driver="worker" in names and all(
-            _same_fate(source, "worker", sinks, rules, repeater) for repeater in ("job_driver", "ray_client_server")
-        ),
+        serve="serve" in names and _may_be_cut(source, "worker", "serve", sinks, rules),
+        cpp="core_worker" in names and _may_be_cut(source, "worker", "core_worker", sinks, rules),
+        driver="worker" in names and all(_may_be_cut(source, driver, "worker", sinks, rules) for driver in drivers),
     )
 
 

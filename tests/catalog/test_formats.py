@@ -149,7 +149,7 @@ def test_user_files_continue_entries() -> None:
                  "ray.exceptions.RayTaskError(ValueError): x", "[rank0]: Traceback (most recent call last):", "}", "])",
                  "*** SIGSEGV received at time=1 ***", "PC: @     0x7f", "frame #0: x", "Fatal Python error: Aborted"]:
         assert re.search(formats.CONTINUATION, line), line
-    for line in [*STARTS, "print", "Error: x", "Warning: x", "caught ValueError: x", "ValueError('x')", "{", ":job_id:"]:
+    for line in [*STARTS, "print", "Error: x", "Warning: x", "caught ValueError: x", "ValueError('x')", "{", ":job_id"]:
         assert not re.search(formats.CONTINUATION, line), line
 
 
