@@ -1,0 +1,117 @@
+"""What each target does not do exactly: of this policy first, then of the rest of the language."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+from shipgen.diagnostics import Diagnostic, Severity, ordered
+from shipgen.policy import Policy
+from shipgen.policy.model import leaves
+from shipgen.targets import base, capabilities
+from shipgen.targets.capabilities import Row, Status
+from shipgen.targets.explain.wording import Page, code, count, listing
+from shipgen.targets.plan import Choice, given_leaves
+
+_NOT_EXACT = ("approximated", "unsupported", "not-yet")
+"""Codes of the diagnostics that are about leaves a target does not do exactly."""
+
+
+def tell(page: Page, policy: Policy, choices: Sequence[Choice]) -> None:
+    """The targets of a run."""
+    if not choices:
+        page.say(
+            f"No target: the policy names none under {code('targets')}, and {code('--target')} was not given. "
+            f"Known: {listing(base.implemented())}."
+        )
+    for one in choices:
+        page.heading(f"{one.name} {one.version}".rstrip())
+        if one.target is not None:
+            writes = code(one.target.main_config) if one.renders else "nothing, since it cannot express this policy"
+            page.fact("Writes", writes)
+        said = ordered(one.diagnostics)
+        inexact = [d for d in said if d.code in _NOT_EXACT]
+        page.point("Not exact in this policy" + ("" if inexact else ": nothing"))
+        for found in inexact:
+            page.point(_finding(found), 1)
+        others = [d for d in said if d.code not in _NOT_EXACT]
+        if others:
+            page.point("To know")
+        for found in others:
+            page.point(_finding(found), 1)
+        if one.target is not None:
+            _exact(page, policy, one)
+            _rest(page, one, {_reason(d) for d in inexact})
+
+
+def _reason(found: Diagnostic) -> str:
+    return found.text.removeprefix("approximated: ")
+
+
+def _finding(found: Diagnostic) -> str:
+    if found.code in _NOT_EXACT:
+        kind = f"{found.code.replace('-', ' ')}: "
+    else:
+        kind = "" if found.severity is Severity.NOTE else f"{found.severity}: "
+    hint = f". Way out: {found.hint}" if found.hint else ""
+    return f"{code(found.path)}: {kind}{_reason(found)}{hint}"
+
+
+def table_version(choice: Choice) -> tuple[int, int]:
+    """The version that the capability table is asked about: one newer than all that are known counts as the newest."""
+    newest = choice.target.versions[-1] if choice.target is not None else choice.version
+    return min(base.release(choice.version), base.release(newest))
+
+
+def _exact(page: Page, policy: Policy, choice: Choice) -> None:
+    """How many of the policy's leaves are exact, and which of them something else reads."""
+    exact, elsewhere = 0, dict[str, list[str]]()
+    for leaf, path, value in given_leaves(policy):
+        row = capabilities.look_up(choice.name, table_version(choice), leaf, value)
+        exact += row.status is Status.EXACT
+        if row.status is Status.ELSEWHERE:
+            elsewhere.setdefault(row.text, []).append(policy.path(*path))
+    page.fact("Exact", count(exact, "other key that the policy writes", "other keys that the policy writes"))
+    if elsewhere:
+        page.point("Not for this target")
+    for who, paths in elsewhere.items():
+        page.point(f"{listing(code(p) for p in paths)}: {who}", 1)
+
+
+def _rest(page: Page, choice: Choice, said: Collection[str]) -> None:
+    """What else of the language the target does not do exactly."""
+    by_reason: dict[tuple[Status, str], list[str]] = {}
+    for row in deviations(choice.name, table_version(choice)):
+        if row.text not in said:
+            by_reason.setdefault((row.status, row.text), []).append(code(leaf_words(row)))
+    if by_reason:
+        page.point("Not exact elsewhere in the language")
+    for (status, why), words in by_reason.items():
+        page.point(f"{listing(words)}: {status.value.replace('-', ' ')}: {why}", 1)
+
+
+# --- the table, read for people ---
+
+
+def leaf_words(row: Row) -> str:
+    """The leaves that a row speaks of, with the values it is limited to: ``sinks.*.buffer.when_full: drop_oldest``."""
+    return row.leaf.removesuffix(".**") + (f": {' | '.join(sorted(row.values))}" if row.values else "")
+
+
+def deviations(target: str, version: tuple[int, int]) -> list[Row]:
+    """Rows that say that a target does some leaf, with some value, not exactly in a version; in the table's order."""
+    found = {
+        row
+        for leaf in leaves()
+        for row in _counting(capabilities.rows(target, leaf), version)
+        if row.status not in (Status.EXACT, Status.ELSEWHERE)
+    }
+    return [row for row in capabilities.TABLE[target] if row in found]
+
+
+def _counting(rows: Iterable[Row], version: tuple[int, int]) -> Iterator[Row]:
+    """Rows that count for some value of a leaf: those limited to values, up to the first that holds for all others."""
+    for row in rows:
+        if row.since <= version < row.before:
+            yield row
+            if not row.values:
+                return
