@@ -69,4 +69,4 @@ def size(number: float) -> str:
         if number < 1024 or unit == "TiB":
             break
         number /= 1024
-    return f"{number:.1f}".removesuffix(".0") + unit
+    return f"{number:.3f}".rstrip("0").rstrip(".") + unit
