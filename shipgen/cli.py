@@ -304,30 +304,39 @@ def preview(arguments: tuple[str, ...], as_path: str | None, target: str | None,
 @main.command()
 @policies
 @click.option("--target", "-t", "target", required=True, metavar="TARGET", help="Shipper to run.")
-@click.option("--logs", type=click.Path(path_type=Path), help="A Ray log tree to replay. Left out: a small recorded one.")
-@click.option("--runner", type=click.Choice(["docker", "local"]), help="Left out: local where the binaries are on PATH.")
-@click.option("--image", metavar="IMAGE", help="Container image of the shipper instead of the pinned one.")
+@click.option("--logs", type=click.Path(exists=True, file_okay=False, path_type=Path),
+              help="A Ray log tree to replay. Left out: a small recorded one.")
+@click.option("--runner", "kind", type=click.Choice(["docker", "local"]), help="Left out: local where the binary is on PATH.")
+@click.option("--image", default="", metavar="IMAGE", help="Container image of the shipper instead of the pinned one.")
 @click.option("--pull", type=click.Choice(["never", "missing"]), default="missing", show_default=True,
               help="Whether images may be pulled.")
 @click.option("--report", "report_style", type=click.Choice(["text", "json", "junit"]), default="text", show_default=True,
               help="How the result is written.")
 @shared
-def verify(policies: tuple[str, ...], target: str, logs: Path | None, runner: str | None, image: str | None, pull: str,
+def verify(policies: tuple[str, ...], target: str, logs: Path | None, kind: str | None, image: str, pull: str,
            report_style: str, style: str, strict: bool) -> None:
     """Prove it end to end: start Loki and the shipper, replay a Ray log tree, read Loki back, compare.
 
-    Exit 1 where a record was lost, repeated, changed, or discarded by Loki.
+    Exit 1 where a record was lost, repeated, changed, or discarded by Loki; 3 where Loki or the shipper is missing.
     """
-    from shipgen.harness.verify import run_verify
+    from shipgen.harness import defaults
+    from shipgen.harness import report as reports
+    from shipgen.harness.verify import StaticTree
+    from shipgen.harness.verify import verify as run_it
+    from shipgen.rendering import bundle as bundles
 
     this = run(style, strict)
     policy, pipeline, found = this.load(policies)
-    choice = _choose([target], policy, pipeline)[0]
-    if this.say([*found, *choice.diagnostics]):
-        sys.exit(1)
-    result = run_verify(pipeline, choice, logs=logs, runner=runner, image=image, pull=pull, progress=err)
-    out(result.render(report_style))
-    sys.exit(0 if result.ok else 1)
+    (choice,) = _choose([target], policy, pipeline)
+    if this.say(d for d in [*found, *choice.diagnostics] if d.severity is not Severity.NOTE):
+        sys.exit(PolicyError.exit_code)
+    assert choice.target is not None
+    result = run_it(
+        pipeline, lambda changed: bundles.of(changed, [choice]).files, choice.target, choice.version,
+        StaticTree(logs or defaults.SAMPLE), defaults.runner(kind, choice.target.binary, pull), err, image=image,
+    )
+    out(reports.written(result, report_style))
+    sys.exit(0 if result.ok else PolicyError.exit_code)
 
 
 @main.command()

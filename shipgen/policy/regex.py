@@ -87,8 +87,10 @@ def _judge(pattern: str, names: tuple[str, ...], may_be_empty: bool) -> None:
         for probe in ("", "a", " a "):
             if any(match.start() == match.end() for match in compiled.finditer(probe)):
                 raise RegexError("the pattern matches the empty string, so it would match everywhere")
-    import onigurumacffi
-
+    try:
+        import onigurumacffi
+    except ImportError:  # there is no build for every machine; the scanner alone then keeps to the subset
+        return
     try:
         onigurumacffi.compile(_GROUP_NAME.sub(lambda match: f"(?<{match[1]}>", pattern) if names else pattern)
     except onigurumacffi.OnigError as error:
