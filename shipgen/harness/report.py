@@ -32,7 +32,7 @@ def _counts(comparison: Comparison) -> dict[str, int]:
 
 def _text(report: Report) -> str:
     head = f"{report.target} {report.version}, {report.runner} runner, {report.scenario}"
-    rows = [("sink", *_COLUMNS)]
+    rows: list[tuple[str, ...]] = [("sink", *_COLUMNS)]
     rows += [(name, *(str(n) for n in _counts(found).values())) for name, found in report.sinks.items()]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = [head, ""]

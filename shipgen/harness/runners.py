@@ -302,7 +302,7 @@ def _wait_until_works(started: ShipperHandle, run: TargetRun) -> None:
 
 def tail(text: str, lines: int = 15) -> str:
     """The last lines of a log, for a message."""
-    return "\n".join(f"  {line}" for line in text.rstrip().splitlines()[-lines:]) or "  (nothing)"
+    return "\n".join(f"  {line[:300]}" for line in text.rstrip().splitlines()[-lines:]) or "  (nothing)"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -341,6 +341,10 @@ class LocalRunner(_Run):
     """Programs found on PATH, with ports of their own on the loopback interface."""
 
     kind = "local"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._started: list[_Process] = []
 
     def start_loki(self, *, tenants: bool = False, limits: loki.Limits | None = None) -> LokiHandle:
         """Start the ``loki`` of this machine."""
@@ -386,7 +390,14 @@ class LocalRunner(_Run):
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        return _Process(process, log_path)
+        started = _Process(process, log_path)
+        self._started.append(started)
+        return started
+
+    def _end(self) -> None:
+        for started in self._started:
+            started.kill()
+        super()._end()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -510,7 +521,7 @@ class DockerRunner(_Run):
     ) -> _Container:
         import docker.errors
 
-        self._have(image)
+        self.have(image)
         # Local time inside is local time outside.
         zone = [path for path in (Path("/etc/localtime"), Path("/usr/share/zoneinfo")) if path.exists()]
         mounts = {str(p): {"bind": str(p), "mode": "ro"} for p in (*zone, *(readable or ()))}
@@ -538,7 +549,8 @@ class DockerRunner(_Run):
         self._started.append(started)
         return started
 
-    def _have(self, image: str) -> None:
+    def have(self, image: str) -> None:
+        """Make sure that an image is on this machine, if need be by fetching it."""
         import docker.errors
 
         try:

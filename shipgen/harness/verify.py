@@ -85,19 +85,15 @@ class StaticTree:
 
 @dataclass(slots=True)
 class Stage:
-    """What a scenario acts on: Ray's directory, and the shipper."""
+    """What a scenario acts on: Ray's directory, a writer for it that keeps a ledger, and the shipper."""
 
     temp_dir: Path
-    ledger: Path
+    writer: LiveWriter
     runner: Runner
     run: TargetRun
     client: LokiClient
     progress: Progress
     shipper: ShipperHandle | None = None
-
-    def writer(self) -> LiveWriter:
-        """A writer for Ray's directory that keeps a ledger."""
-        return LiveWriter(self.temp_dir, self.ledger)
 
     def start(self) -> None:
         """Start the shipper, also again after a stop or a kill."""
@@ -244,15 +240,17 @@ def _run(
     everything = LokiClient(loki.url)
     temp_dir = Path(f"{root}{pipeline.ray['temp_dir']}")
     temp_dir.mkdir(parents=True)
-    stage = Stage(temp_dir, runner.workdir / "ledger", runner, run, everything, progress)
+    writer = LiveWriter(temp_dir, runner.workdir / "ledger")
+    stage = Stage(temp_dir, writer, runner, run, everything, progress)
 
     report.discarded_before = everything.discarded()
     began_ns = time.time_ns()
-    progress(f"replaying {scenario.name}")
-    scenario.before(stage)
-    progress(f"starting {target.name} {version}")
-    stage.start()
-    scenario.during(stage)
+    with writer:
+        progress(f"replaying {scenario.name}")
+        scenario.before(stage)
+        progress(f"starting {target.name} {version}")
+        stage.start()
+        scenario.during(stage)
     truth = scenario.truth(stage)
     records: list[Record] = []
     for source in here.sources:
