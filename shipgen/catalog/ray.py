@@ -47,7 +47,8 @@ class Family:
     """Log files of one kind.
 
     ``pattern`` is matched against the live name (below ``logs/``, without ``old/`` and without a backup's index); its
-    named groups are record fields. ``head_only`` files exist on the head node alone.
+    named groups are record fields. ``head_only`` files exist on the head node alone. ``telling_lines`` first lines tell two files
+    of the family apart, since they carry a time or an id; 0 where that is not sure, as where users write.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Family:
     default: bool = True
     head_only: bool = False
     moves: bool = False
+    telling_lines: int = 1
     why_not_default: str = ""
     source: str = "observed on Ray 2.60.0"
 
@@ -82,16 +84,17 @@ FAMILIES: tuple[Family, ...] = (
     Family("raylet", "raylet", ("raylet.out", "raylet.err"), Grouping.HEADER, Rotates.WHEN_SET),
     Family("gcs_server", "gcs_server", ("gcs_server.out", "gcs_server.err"), Grouping.HEADER, Rotates.WHEN_SET,
            head_only=True),
-    Family("worker", "worker", ("worker-*.out", "worker-*.err"), Grouping.USER, Rotates.WHEN_SET, _WORKER, moves=True),
+    Family("worker", "worker", ("worker-*.out", "worker-*.err"), Grouping.USER, Rotates.WHEN_SET, _WORKER, moves=True,
+           telling_lines=0),
     Family("io_worker", "io_worker", ("io_worker-*.out", "io_worker-*.err"), Grouping.USER, Rotates.WHEN_SET,
-           _IO_WORKER, moves=True),
+           _IO_WORKER, moves=True, telling_lines=0),
     Family("core_worker", "core_worker", ("python-core-worker-*.log",), Grouping.HEADER, Rotates.WHEN_SET, _CORE),
     Family("core_driver", "core_driver", ("python-core-driver-*.log",), Grouping.HEADER, Rotates.WHEN_SET,
            _CORE_DRIVER),
     Family("io_core", "io_worker", ("python-core-spill_worker-*.log", "python-core-restore_worker-*.log"),
            Grouping.HEADER, Rotates.WHEN_SET, _CORE),
     Family("job_driver", "job_driver", ("job-driver-*.log",), Grouping.USER, Rotates.NEVER,
-           r"^job-driver-(?P<submission_id>.+)\.log$"),
+           r"^job-driver-(?P<submission_id>.+)\.log$", telling_lines=2),
     Family("job_supervisor", "job_supervisor", ("jobs/supervisor-*.log",), Grouping.HEADER, Rotates.NEVER,
            r"^jobs/supervisor-(?P<submission_id>.+)\.log$", default=False,
            why_not_default=f"{_TWINS}: the supervisor actor's worker .err (6 of 6 lines)"),
@@ -112,7 +115,7 @@ FAMILIES: tuple[Family, ...] = (
            head_only=True),
     Family("ray_client_server", "ray_client_server",
            ("ray_client_server.out", "ray_client_server.err", "ray_client_server_*.out", "ray_client_server_*.err"),
-           Grouping.HEADER, Rotates.NEVER, head_only=True),
+           Grouping.HEADER, Rotates.NEVER, head_only=True, telling_lines=0),
     Family("serve", "serve", ("serve/*.log",), Grouping.HEADER, Rotates.ALWAYS, _SERVE),
     Family("train", "train", ("train/ray-train-*.log",), Grouping.LINE, Rotates.NEVER,
            rf"^train/ray-train-[a-z]+-[a-z]+-(?P<worker_id>{_WID})\.log$"),

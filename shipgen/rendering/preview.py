@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -81,14 +82,15 @@ class Programs:
             raise UsageError("preview needs the package vrl-python (pip install vrl-python), or --target") from error
         from shipgen.targets import vector
 
-        self._runtime = VRLRuntime()
+        # one engine a program: an engine keeps the last program compiled, and compiling takes longer than a thousand runs
+        self._engines: defaultdict[str, Any] = defaultdict(VRLRuntime)
         config = vector.record_programs(pipeline)
         self._rules = [t for t in config if t["id"].startswith("rule-")]
         self._by_input = {i: t for t in config if not t["id"].startswith("rule-") for i in t["inputs"]}
-        self._chains: dict[str, str] = {}
+        self._chains: dict[str, list[str]] = {}
 
-    def chain(self, source: Source, family: ray.Family | None) -> str:
-        """One program: path, entry, then the rules that hold for every sink."""
+    def chain(self, source: Source, family: ray.Family | None) -> list[str]:
+        """The programs of a file: path and entry as one, then each rule that holds for every sink."""
         head = source.name if family is None else f"{source.name}-{family.name}"
         if head not in self._chains:
             steps: list[str] = []
@@ -97,20 +99,23 @@ class Programs:
                 step = self._by_input[current]
                 steps.append(render(step["template"], f=step["f"]))
                 current = step["id"]
-            for rule in self._rules:
-                steps.append(render(rule["template"], f=rule["f"]))
-            self._chains[head] = ".timestamp = now()\n" + "\n".join(steps) + "\n."
+            rules = [render(rule["template"], f=rule["f"]) for rule in self._rules]
+            self._chains[head] = [".timestamp = now()\n" + "\n".join(steps), *rules]
         return self._chains[head]
 
-    def run(self, program: str, event: dict[str, Any]) -> dict[str, Any] | None:
-        """The record that a program makes of an event; None where it drops it."""
-        try:
-            result: dict[str, Any] = self._runtime.execute(program, event).processed_event
-        except RuntimeError as error:
-            if "aborted" in str(error):
-                return None
-            raise
-        return result
+    def run(self, programs: Sequence[str], event: dict[str, Any]) -> dict[str, Any] | None:
+        """The record that programs make of an event, one after the other; None where one drops it."""
+        stamp = None
+        for program in programs:
+            try:
+                event = dict(self._engines[program].execute(program, event).processed_event)
+            except RuntimeError as error:
+                if "aborted" in str(error):
+                    return None
+                raise
+            # the stamp leaves VRL as text, which no rule may take for a field
+            stamp = event.pop("timestamp", stamp)
+        return {"timestamp": stamp, **event}
 
 
 def preview(pipeline: Pipeline, logs: Sequence[str], as_path: str | None, stdin: TextIO) -> Iterator[str]:
@@ -120,9 +125,9 @@ def preview(pipeline: Pipeline, logs: Sequence[str], as_path: str | None, stdin:
         source, family, path = locate(pipeline, as_path or ("stdin" if name == "-" else name))
         lines = _read(name, stdin)
         groups = grouping.ray_groups(lines, family.grouping) if family else grouping.file_groups(lines, source)
-        program = programs.chain(source, family)
+        chain = programs.chain(source, family)
         for group in groups:
-            record = programs.run(program, {"message": group, "file": path, "host": _host(), "source_type": "file"})
+            record = programs.run(chain, {"message": group, "file": path, "host": _host(), "source_type": "file"})
             if record is not None:
                 yield as_json(record)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from shipgen.catalog import formats, ray, record, redactions
 from shipgen.diagnostics import Severity
+from shipgen.pipeline import rotation
 from shipgen.pipeline.conditions import ALWAYS
 from shipgen.pipeline.model import Pipeline, Rule, SecretRef, Sink, Source
 from shipgen.targets.base import File, Finding, condition_context, release
@@ -94,14 +95,16 @@ class _Config:
             }
         yield self.remap(f"{source.name}-entry", [source.name], "vector/file.vrl.j2", f=self.file_program(source))
 
-    def file_source(self, source: Source, id_: str, include: list[str], exclude: list[str]) -> None:
+    def file_source(
+        self, source: Source, id_: str, include: list[str], exclude: list[str], checksum_lines: int = 0
+    ) -> None:
         skip = source.on_long_line == "skip"
         self.sources.append({
             "id": id_, "include": include, "exclude": exclude, "read_from": source.start,
             "ignore_older_secs": None if source.ignore_older is None else max(1, source.ignore_older // 1000),
             "discover_ms": self.pipeline.collector.discover_every,
             "max_line_bytes": source.max_line if skip else max(READ_LIMIT, source.max_line),
-            "max_read_bytes": 65536, "start": "",
+            "max_read_bytes": 65536, "start": "", "checksum_lines": checksum_lines,
         })
         self.meant["sources", id_, "include"] = include
         self.meant["sources", id_, "exclude"] = exclude
@@ -114,7 +117,8 @@ class _Config:
             backups = self.reads_backups(source, family)
             globs = [g for glob in family.globs for g in ([glob, f"old/{glob}"] if family.moves else [glob])]
             include = [f"{source.base}/{ray.SESSION_GLOB}/logs/{g}" for g in globs]
-            self.file_source(source, id_, include + [f"{g}.[0-9]*" for g in include] if backups else include, [])
+            self.file_source(source, id_, include + [f"{g}.[0-9]*" for g in include] if backups else include, [],
+                             self.checksum_lines(family))
             if family.grouping is ray.Grouping.HEADER:
                 self.sources[-1] |= {"mode": "halt_before", "start": formats.HEADER, "condition": formats.HEADER,
                                      "timeout_ms": FLUSH_MS}
@@ -129,6 +133,12 @@ class _Config:
                              f"{source.name}-{family.grouping.value}-entry")
         for key, inputs in entries.items():
             yield self.remap(names[key], inputs, "vector/entry.vrl.j2", f=self.entry_program(source, dict(key)))
+
+    def checksum_lines(self, family: ray.Family) -> int:
+        """Lines that identify a file; 0 for device and inode. Vector does not notice that a file was truncated: it waits until
+        the file outgrows the old offset (measured on 0.57: 310 of 1,500 lines arrived). Known by their first lines, files
+        that logrotate truncates are new ones afterwards (1,499 of 1,500, none twice)."""
+        return family.telling_lines if family in rotation.by_logrotate(self.pipeline) else 0
 
     def reads_backups(self, source: Source, family: ray.Family) -> bool:
         by = (self.pipeline.rotation or {}).get("by", "ray")
