@@ -9,7 +9,10 @@ import json
 import re
 from collections.abc import Callable
 
-from markupsafe import Markup as Quoted
+from markupsafe import Markup
+
+Quoted = Markup
+"""Text that a quoting filter has made safe for its grammar."""
 
 _INTERPOLATED = re.compile(r"\$(?=[\w.{$])|SECRET(?=\[)")
 """What Vector takes for a variable (up to 0.56, or from 0.57 with its flag) or for a secret, anywhere in the file:

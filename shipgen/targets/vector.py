@@ -12,19 +12,18 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from shipgen.catalog import formats, ray, record, redactions
+from shipgen.catalog import formats, ray, redactions
 from shipgen.diagnostics import Severity
 from shipgen.pipeline import rotation
 from shipgen.pipeline.conditions import ALWAYS
 from shipgen.pipeline.model import Pipeline, Rule, SecretRef, Sink, Source
+from shipgen.targets import common
 from shipgen.targets.base import File, Finding, condition_context, release
 
 MIN_BUFFER = 268_435_488
 """Smallest disk buffer, bytes (`lib/vector-buffers/src/config.rs`, 0.57)."""
 READ_LIMIT = 8 * 1024 * 1024
 """Longest line that is read, bytes. Longer ones are discarded whole: `lib/file-source-common/src/buffer.rs`, 0.57."""
-FLUSH_MS = 2000
-"""Pause after which an entry is complete although no line follows."""
 ATTEMPTS_FOR_EVER = 9_223_372_036_854_775_807
 """Vector's own default for HTTP sinks, written out."""
 CONFINED_SINCE = (0, 57)
@@ -36,22 +35,12 @@ ENV_FLAG = "VECTOR_DANGEROUSLY_ALLOW_ENV_VAR_INTERPOLATION"
 _ID_FIELDS = tuple(k for k in formats.JSON_IDS if k != "submission_id")
 _FROM_HEADERS = ("level", "thread", "caller", *formats.JSON_SERVE, *formats.JSON_IDS, "extra")
 """Fields that a header or a JSON entry fills, apart from time and pid."""
-_EPOCHS = {"epoch_s": 1_000_000_000, "epoch_ms": 1_000_000, "epoch_us": 1_000, "epoch_ns": 1}
 
 
 def with_header_group(pattern: str) -> str:
     """A header's regex with its whole match as group `header`, so that its length is known and the message can be sliced
     off: a captured message would send the whole entry through the regex engine."""
     return f"^(?P<header>{pattern[1:]})"
-
-
-def zone_offset(zone: str) -> str:
-    """An offset that is right for one reading of the hour that repeats in a zone, e.g. ` +0100`: its standard time."""
-    from datetime import datetime
-    from zoneinfo import ZoneInfo
-
-    winter, summer = (datetime(2026, month, 15, tzinfo=ZoneInfo(zone)) for month in (1, 7))
-    return (summer if winter.dst() else winter).strftime(" %z")
 
 
 def backoff_attempts(give_up_after: int, max_backoff: int) -> int:
@@ -114,19 +103,16 @@ class _Config:
         names: dict[tuple[tuple[str, Any], ...], str] = {}
         for family in source.families:
             id_ = f"{source.name}-{family.name}"
-            backups = self.reads_backups(source, family)
-            globs = [g for glob in family.globs for g in ([glob, f"old/{glob}"] if family.moves else [glob])]
-            include = [f"{source.base}/{ray.SESSION_GLOB}/logs/{g}" for g in globs]
-            self.file_source(source, id_, include + [f"{g}.[0-9]*" for g in include] if backups else include, [],
-                             self.checksum_lines(family))
+            backups = common.reads_backups(self.pipeline, source, family)
+            self.file_source(source, id_, common.globs(source, family, backups=backups), [], self.checksum_lines(family))
             if family.grouping is ray.Grouping.HEADER:
                 self.sources[-1] |= {"mode": "halt_before", "start": formats.HEADER, "condition": formats.HEADER,
-                                     "timeout_ms": FLUSH_MS}
+                                     "timeout_ms": common.FLUSH_MS}
             elif family.grouping is ray.Grouping.USER:
                 self.sources[-1] |= {"mode": "continue_through", "start": "^", "condition": formats.CONTINUATION,
-                                     "timeout_ms": FLUSH_MS}
+                                     "timeout_ms": common.FLUSH_MS}
             path_id = self.remap(f"{id_}-path", [id_], "vector/path.vrl.j2", f=self.path_program(source, family, backups))
-            kind = self.entry_kind(source, family)
+            kind = common.entry_kind(source, family)
             key = tuple(kind.items())
             entries.setdefault(key, []).append(path_id)
             names.setdefault(key, f"{source.name}-{family.name}-entry" if kind["own"] else
@@ -139,10 +125,6 @@ class _Config:
         the file outgrows the old offset (measured on 0.57: 310 of 1,500 lines arrived). Known by their first lines, files
         that logrotate truncates are new ones afterwards (1,499 of 1,500, none twice)."""
         return family.telling_lines if family in rotation.by_logrotate(self.pipeline) else 0
-
-    def reads_backups(self, source: Source, family: ray.Family) -> bool:
-        by = (self.pipeline.rotation or {}).get("by", "ray")
-        return source.rotated != "exclude" and family.rotates is not ray.Rotates.NEVER and by == "ray"
 
     # -- programs -----------------------------------------------------------------------------------------------------
 
@@ -165,39 +147,16 @@ class _Config:
             "cluster": self.pipeline.cluster, **self.node(),
         }
 
-    def entry_kind(self, source: Source, family: ray.Family) -> dict[str, Any]:
-        """What makes a family's entry program differ from another's: families that agree share one."""
-        worker, twins = family.name == "worker", source.twins
-        kind: dict[str, Any] = {
-            "grouping": family.grouping.value,
-            "markers": family.name in ("worker", "io_worker"),
-            "cut_driver": family.name in ("job_driver", "ray_client_server") and twins.driver,
-            "cut_serve": worker and twins.serve,
-            "cut_cpp": worker and twins.cpp,
-            "events": family.component in ("events", "export_events"),
-        }
-        kind["own"] = kind["markers"] or kind["cut_driver"] or kind["events"]
-        if kind["own"]:
-            kind["family"] = family.name
-        return kind
-
     def json_fields(self, *, events: bool) -> dict[str, Any]:
-        fields: list[tuple[str, tuple[str, ...]]] = [("pid", formats.JSON_PID), ("thread", formats.JSON_THREAD)]
-        fields += [(k, (k,)) for k in (*formats.JSON_IDS, *formats.JSON_SERVE)]
-        consumed = [*formats.JSON_CONSUMED, *formats.JSON_LEVEL, *(k for _, keys in fields for k in keys)]
         return {
-            "levels": list(formats.LEVELS.items()), "level_words": formats.LEVEL_WORD, "json_level": formats.JSON_LEVEL, "json_fields": fields,
-            "json_consumed": consumed + ["timestamp"] * events, "events": events, "extra": self.wants("extra"),
+            "levels": list(formats.LEVELS.items()), "level_words": formats.LEVEL_WORD, "json_level": formats.JSON_LEVEL,
+            "json_fields": common.json_fields(), "json_consumed": common.json_consumed(events=events), "events": events,
+            "extra": common.wants(self.pipeline, "extra"),
         }
-
-    def wants(self, field: str) -> bool:
-        """Whether any sink or rule can see a field; what nobody sees need not be made."""
-        return any(s.type != "loki" or s.options["line"] == "json" or field in s.options["metadata"]
-                   for s in self.pipeline.sinks)
 
     def zone(self) -> dict[str, str]:
         zone = self.pipeline.timezone
-        return {"zone": "", "offset": ""} if zone == "local" else {"zone": zone, "offset": zone_offset(zone)}
+        return {"zone": "", "offset": ""} if zone == "local" else {"zone": zone, "offset": common.zone_offset(zone)}
 
     def entry_program(self, source: Source, kind: Mapping[str, Any]) -> dict[str, Any]:
         worker = kind.get("family") == "worker"
@@ -224,30 +183,22 @@ class _Config:
             "max_entry": source.max_entry, "max_line": source.max_line,
             "max_lines": source.multiline.max_lines if source.multiline else None,
             "format": source.format, "regex": source.regex, "all_groups": groups,
-            "groups": [g for g in groups if g not in ("level", "message", "time") and g != (source.time and source.time.field)],
+            "groups": common.regex_groups(source),
             "time_field": source.time.field if source.time else "", "layout": layout,
-            "unit_ns": _EPOCHS.get(layout, 1), "scale": float(_EPOCHS.get(layout, 1)),
+            "unit_ns": common.EPOCHS.get(layout, 1), "scale": float(common.EPOCHS.get(layout, 1)),
         }
 
     # -- rules and sinks ----------------------------------------------------------------------------------------------
 
     def route(self, outputs: Mapping[str, list[str]]) -> None:
         """Rules that hold for all sinks are shared; from the first one that does not, each sink has a chain of its own."""
-        sinks = self.pipeline.sinks
-        rules = self.pipeline.rules
-        everyone = {s.name for s in sinks}
-        shared = 0
-        while shared < len(rules) and (rules[shared].sinks is None or rules[shared].sinks == everyone):
-            shared += 1
-        heads: dict[str, list[str]] = {}
-        for name, ids in outputs.items():
-            heads[name] = ids
-        for rule in rules[:shared]:
-            for name, ids in self.apply(rule, heads, "").items():
-                heads[name] = ids
-        for sink in sinks:
+        shared, rest = common.shared_rules(self.pipeline)
+        heads = dict(outputs)
+        for rule in shared:
+            heads |= self.apply(rule, heads, "")
+        for sink in self.pipeline.sinks:
             own = {name: heads[name] for name in sink.sources}
-            for rule in rules[shared:]:
+            for rule in rest:
                 if rule.sinks is None or sink.name in rule.sinks:
                     own = self.apply(rule, own, f"-{sink.name}")
             inputs = list(dict.fromkeys(i for ids in own.values() for i in ids))
@@ -318,27 +269,15 @@ class _Config:
 
     def loki(self, options: Mapping[str, Any]) -> dict[str, Any]:
         labels, server = options["labels"], options["server"]
-        fixed = [f for f in ("parse_error", "entry_time", "time_source", "truncated") if f not in labels["fields"]]
-        metadata = [f for f in options["metadata"] if f not in fixed and f not in labels["fields"]] + fixed
-        possible = dict.fromkeys([*(f for f in record.FIELDS if f != "time"), *self.added_fields()])
-        taken_away = ["timestamp", *(f for f in possible if f not in metadata)]
+        metadata = common.loki_metadata(options)
+        taken_away = ["timestamp", *(f for f in common.possible_fields(self.pipeline) if f not in (*metadata, "time"))]
         return {
             "not_metadata": taken_away if len(taken_away) < len(metadata) else None,
             "late": options["late"], "line": options["line"], "static": list(labels["static"].items()),
             "label_fields": labels["fields"], "metadata": metadata,
-            "max_behind": max_behind(server), "max_ahead": MAX_AHEAD,
-            "max_line_size": None if self.lines_fit(options) else server["max_line_size"],
+            "max_behind": common.max_behind(server), "max_ahead": common.MAX_AHEAD,
+            "max_line_size": None if common.lines_fit(self.pipeline, options) else server["max_line_size"],
         }
-
-    def added_fields(self) -> list[str]:
-        """Fields beyond the record's own: of rules, and groups of regexes."""
-        added = [f for r in self.pipeline.rules if r.action == "add" for f in r.options]
-        groups = [g for s in self.pipeline.sources if s.regex for g in self.file_program(s)["groups"]]
-        return [*added, *groups, *(["sample_rate"] if any(r.action == "sample" for r in self.pipeline.rules) else [])]
-
-    def lines_fit(self, options: Mapping[str, Any]) -> bool:
-        longest = max(s.max_entry for s in self.pipeline.sources)
-        return options["line"] != "json" and bool(longest <= options["server"]["max_line_size"])
 
     def auth(self, auth: Mapping[str, Any]) -> dict[str, Any]:
         if "bearer" in auth:
@@ -352,15 +291,6 @@ class _Config:
         path = PurePosixPath(ref.name)
         backend = self.secret_dirs.setdefault(str(path.parent), f"files{len(self.secret_dirs)}")
         return {"file": f"{backend}.{path.name}"}
-
-
-MAX_AHEAD = 300
-"""Seconds ahead of the read time from which on Loki may refuse an entry."""
-
-
-def max_behind(server: Mapping[str, Any]) -> int:
-    """Seconds behind the read time from which on Loki may throw an entry away: half of `max_chunk_age`, less ten minutes."""
-    return max(60, int(server["max_chunk_age"] // 2000 - 600))
 
 
 def redaction(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -416,7 +346,7 @@ class Vector:
                               "Vector 0.57 and later confine templates, and labels that may be absent need one without a "
                               "prefix: the sink sets dangerously_allow_unconfined_template_resolution, for label and metadata "
                               "values only; Vector warns of it at start")
-            for where, ref in secret_refs(sink.options.get("auth", {}), (*path, "auth")):
+            for where, ref in common.sink_secrets(sink):
                 if ref.kind == "env" and release(version) >= NO_ENV_SINCE:
                     yield Finding("needs-flag", Severity.WARNING, where,
                                   f"Vector 0.57 and later read environment variables only with {ENV_FLAG}=true; without it "
@@ -433,16 +363,13 @@ class Vector:
     def files(self, pipeline: Pipeline, version: str) -> Iterable[File]:
         """`vector/vector.yaml`."""
         config = _Config(pipeline, version)
-        state = f"{pipeline.collector.state_dir.rstrip('/')}/{pipeline.name}/vector"
+        state = common.state_dir(pipeline, self.name)
         host = pipeline.collector.metrics_bind
         address = f"[{host}]" if ":" in host else host
-        notes = []
-        if config.env:
-            notes.append("Environment: " + ", ".join(sorted(config.env)))
+        notes = ("Environment: " + ", ".join(sorted(config.env)),) if config.env else ()
         context = {
-            "header": {"policies": " ".join(pipeline.files), "version": version, "notes": notes,
-                       "command": f"shipgen render {' '.join(pipeline.files)} --target vector -o DIR",
-                       "start": " ".join(self.start_argv("vector.yaml", pipeline, version))},
+            "header": common.header(pipeline, self.name, version,
+                                    " ".join(self.start_argv("vector.yaml", pipeline, version)), notes),
             "v": {"data_dir": state, "metrics_address": f"{address}:{pipeline.collector.metrics_port}",
                   "secret_dirs": [{"id": i, "path": p} for p, i in config.secret_dirs.items()],
                   "sources": config.sources, "transforms": config.transforms, "sinks": config.sinks},
@@ -452,7 +379,7 @@ class Vector:
 
     def start_argv(self, config: str, pipeline: Pipeline, version: str) -> tuple[str, ...]:
         """Start command; with the flag for environment variables where the policy's secrets need it."""
-        refs = [r for s in pipeline.sinks for _, r in secret_refs(s.options.get("auth", {}), ())]
+        refs = [ref for sink in pipeline.sinks for _, ref in common.sink_secrets(sink)]
         needs_flag = release(version) >= NO_ENV_SINCE and any(r.kind == "env" for r in refs)
         flag = ("env", f"{ENV_FLAG}=true") if needs_flag else ()
         return (*flag, self.binary, "--config", config)
@@ -489,17 +416,6 @@ def record_programs(pipeline: Pipeline) -> list[dict[str, Any]]:
 def is_secret_name(name: str) -> bool:
     """Whether Vector's secret backend can read a file of this name (`src/config/loading/secret.rs`)."""
     return bool(name) and all(c.isascii() and (c.isalnum() or c in "_.-") for c in name)
-
-
-def secret_refs(
-    tree: Any, path: tuple[str | int, ...]
-) -> Iterator[tuple[tuple[str | int, ...], SecretRef]]:
-    """Secret references in a settings tree, with their places."""
-    if isinstance(tree, SecretRef):
-        yield path, tree
-    elif isinstance(tree, Mapping):
-        for key, value in tree.items():
-            yield from secret_refs(value, (*path, key))
 
 
 TARGET = Vector()

@@ -28,7 +28,7 @@ from shipgen.targets.explain.wording import (
     text,
 )
 from shipgen.targets.plan import Choice
-from shipgen.targets.vector import MAX_AHEAD, max_behind
+from shipgen.targets.common import MAX_AHEAD, max_behind
 
 _PLACE = ("endpoint", "endpoints", "bucket", "brokers", "path", "target")
 """The setting that says where a sink is, whichever it has."""
