@@ -266,9 +266,10 @@ def _replaced(pattern: str, mask: str, text: str) -> str:
 
 
 def _addresses(text: str, version: int) -> Iterator[str]:
-    for token in re.findall(r"[0-9A-Fa-f:.]{3,45}", text):
+    # Not what C++ names look like: `d::` in `std::vector`.
+    for token in re.findall(r"(?<![\w:.])[0-9A-Fa-f][0-9A-Fa-f:.]{2,43}[0-9A-Fa-f](?![\w:.])", text):
         try:
-            if ipaddress.ip_address(token).version == version and token != "::":
+            if ipaddress.ip_address(token).version == version:
                 yield token
         except ValueError:
             continue

@@ -31,7 +31,7 @@ def _counts(comparison: Comparison) -> dict[str, int]:
 
 
 def _text(report: Report) -> str:
-    head = f"{report.target} {report.version}, {report.runner} runner, {report.scenario}"
+    head = f"{report.target} {report.version}, {report.runner} runner, {_printable(report.scenario)}"
     rows: list[tuple[str, ...]] = [("sink", *_COLUMNS)]
     rows += [(name, *(str(n) for n in _counts(found).values())) for name, found in report.sinks.items()]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
@@ -72,11 +72,15 @@ def _remarks(report: Report) -> Iterator[str]:
 
 
 def _example(example: Example) -> Iterator[str]:
-    yield f"{example.what}: {example.where}"
+    yield f"{example.what}: {_printable(example.where)}"
     if example.wanted:
         yield f"  expected {_short(example.wanted)}"
     if example.given:
         yield f"  got      {_short(example.given)}"
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _short(text: str) -> str:

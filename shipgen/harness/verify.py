@@ -111,18 +111,18 @@ class Stage:
             self.shipper.kill()
             self.shipper = None
 
-    def settle(self, expected: int | None = None, patience_s: float = _PATIENCE_S) -> int:
+    def settle(self, expected: int | None = None) -> int:
         """Wait until nothing new arrives in Loki; gives how many entries have.
 
-        With ``expected`` that is soon after so many have arrived, else after ``patience_s`` without news.
+        With ``expected`` that is soon after so many have arrived, else after a long time without news.
         """
         count, since, told = self.client.received(), time.monotonic(), -1
         while True:
             quiet = time.monotonic() - since
-            if quiet > patience_s or (expected is not None and count >= expected and quiet > _CALM_S):
-                return count
             if self.shipper is not None and not self.shipper.running():
                 raise OutsideError(f"{self.run.name} ended by itself; its log ends with:\n{tail(self.shipper.log())}")
+            if quiet > _PATIENCE_S or (expected is not None and count >= expected and quiet > _CALM_S):
+                return count
             if count != told:
                 self.progress(f"{count} entries in Loki" + (f", {expected} expected" if expected is not None else ""))
                 told = count
