@@ -83,4 +83,4 @@ def environment() -> jinja2.Environment:
 def render(template: str, **context: Any) -> str:
     """Render one template; LF line ends, exactly one at the end."""
     text = environment().get_template(template).render(**context)
-    return "\n".join(line.rstrip() for line in text.splitlines()).rstrip("\n") + "\n"
+    return "\n".join(line.rstrip() for line in text.split("\n")).rstrip("\n") + "\n"

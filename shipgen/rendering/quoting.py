@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from itertools import pairwise
+from math import isfinite
 
 from markupsafe import Markup
 
@@ -17,19 +20,43 @@ Quoted = Markup
 _INTERPOLATED = re.compile(r"\$(?=[\w.{$])|SECRET(?=\[)")
 """What Vector takes for a variable (up to 0.56, or from 0.57 with its flag) or for a secret, anywhere in the file:
 `src/config/vars.rs`, `src/config/loading/secret.rs`."""
+_UNPLAIN = re.compile("[^\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+"""What does not print, or what some reader takes for a byte order mark or the end of a line."""
 
 
 def yaml(value: str | int | float | bool | None) -> Quoted:
     """A YAML scalar that YAML 1.1 and 1.2 parsers read as exactly this value (strings are always double-quoted)."""
-    if value is None or isinstance(value, bool | int | float):
+    if isinstance(value, float):
+        return Quoted(_decimal(value))
+    if value is None or isinstance(value, bool | int):
         return Quoted(json.dumps(value))
-    return Quoted(json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f"))
+    return Quoted(_UNPLAIN.sub(lambda m: f"\\u{_code(m[0]):04x}", json.dumps(value, ensure_ascii=False)))
+
+
+def _code(char: str) -> int:
+    code = ord(char)
+    if 0xD800 <= code < 0xE000:
+        raise ValueError("half of a surrogate pair is no text")
+    return code
+
+
+def _decimal(value: float) -> str:
+    """A float with a point and without an exponent: YAML 1.1 takes `1e-07` for a string, and VRL has no exponents."""
+    if not isfinite(value):
+        raise ValueError(f"{value} is no number that a policy can hold")
+    text = format(Decimal(repr(value)), "f")
+    return text if "." in text else f"{text}.0"
 
 
 def vector_yaml(value: str | int | float | bool | None) -> Quoted:
     """A YAML scalar in which Vector finds neither a variable nor a secret: it looks for those in the text of the file,
     before YAML reads the escapes."""
     return Quoted(str(yaml(value)).replace("$", "\\u0024").replace("SECRET[", "SECRET\\u005b"))
+
+
+def vector_regex(pattern: str) -> Quoted:
+    """A regex in an option of Vector."""
+    return vector_yaml(_rust(pattern))
 
 
 def program(source: Quoted) -> Quoted:
@@ -83,52 +110,74 @@ def vector_env(name: str) -> Quoted:
     return Quoted(f'"${{{name}:?{name} is not set}}"')
 
 
+_VRL_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\0": r"\0"})
+
+
 def vrl_string(value: str) -> Quoted:
     """A VRL string expression. A dollar that Vector could take for a variable ends one literal and begins another."""
 
     def literal(text: str) -> str:
-        escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
-        return '"' + escaped.replace("\r", "\\r").replace("{{", "\\{{").replace("}}", "\\}}") + '"'
+        escaped = text.translate(_VRL_ESCAPES)
+        if found := _UNPLAIN.search(escaped.replace("\ufeff", "")):
+            raise ValueError(f"VRL has no escape for {found[0]!r}")
+        return '"' + escaped.replace("{{", r"\{{").replace("}}", r"\}}") + '"'
 
-    parts = _INTERPOLATED.sub(lambda m: m[0] + "\0", value).split("\0")
-    return Quoted(" + ".join(literal(p) for p in parts) if len(parts) == 1 else
-                  "(" + " + ".join(literal(p) for p in parts) + ")")
+    cuts = [0, *(m.end() for m in _INTERPOLATED.finditer(value)), len(value)]
+    literals = [literal(value[start:end]) for start, end in pairwise(cuts)]
+    return Quoted(literals[0] if len(literals) == 1 else f"({' + '.join(literals)})")
+
+
+_ASCII = {"d": "0-9", "w": "0-9A-Za-z_", "s": r"\t\n\f\r "}
+"""What RE2 has in these classes. Rust has all of Unicode's digits, letters and blanks there."""
+_CLASS_START = re.compile(r"\[\^?\]?")
+
+
+def _tokens(pattern: str) -> Iterator[tuple[str, bool, int]]:
+    """Escapes, starts of classes and single characters; whether they stand in a class; where they end."""
+    in_class, at = False, 0
+    while at < len(pattern):
+        if pattern[at] == "\\":
+            token = pattern[at : at + 2]
+        elif pattern[at] == "[" and not in_class:
+            # a `]` right after `[` or `[^` is a literal member of the class
+            start = _CLASS_START.match(pattern, at)
+            token = start[0] if start else "["
+        else:
+            token = pattern[at]
+        at += len(token)
+        in_class = (in_class or token[0] == "[") and token != "]"
+        yield token, in_class, at
+
+
+def _rust(pattern: str) -> str:
+    """A regex of the policy as Rust's engine reads it: its classes and boundaries are of ASCII only, as RE2's are. It has
+    no quote, and no dollar or bracket that Vector could take for a variable or a secret."""
+    out: list[str] = []
+    for token, in_class, end in _tokens(pattern):
+        char = token[-1]
+        members = _ASCII.get(char.lower(), "") if len(token) == 2 and token[0] == "\\" else ""
+        if members and char.islower():
+            out.append(members if in_class else f"[{members}]")
+        elif members:
+            out.append(f"[^{members}]")
+        elif token in (r"\b", r"\B"):
+            out.append(f"(?-u:{token})")
+        elif token in ("'", r"\'"):
+            out.append(r"\x27")
+        elif token == r"\$" or (token == "$" and in_class):
+            out.append(r"\x24")
+        elif token == "$" and _INTERPOLATED.match(pattern, end - 1):
+            out.append(r"\z")
+        elif _UNPLAIN.fullmatch(char):
+            out.append(f"\\x{{{_code(char):x}}}")
+        else:
+            out.append(token)
+    return "".join(out).replace("SECRET[", "SECRE[T][")
 
 
 def vrl_regex(pattern: str) -> Quoted:
-    """A VRL regex literal. Quotes are escaped, and no dollar stays that Vector could take for a variable."""
-    out: list[str] = []
-    in_class = False
-    i = 0
-    while i < len(pattern):
-        c = pattern[i]
-        if c == "\\" and i + 1 < len(pattern):
-            out.append(r"\x24" if pattern[i + 1] == "$" else pattern[i : i + 2] if pattern[i + 1] != "'" else r"\x27")
-            i += 2
-            continue
-        if c == "[" and not in_class:
-            in_class = True
-            out.append(c)
-            # a `]` right after `[` or `[^` is a literal member of the class
-            if pattern[i + 1 : i + 2] == "^":
-                out.append("^")
-                i += 1
-            if pattern[i + 1 : i + 2] == "]":
-                out.append("]")
-                i += 1
-        elif c == "]" and in_class:
-            in_class = False
-            out.append(c)
-        elif c == "'":
-            out.append(r"\x27")
-        elif c == "$" and in_class:
-            out.append(r"\x24")
-        elif c == "$" and _INTERPOLATED.match(pattern, i):
-            out.append(r"\z")
-        else:
-            out.append(c)
-        i += 1
-    return Quoted("r'" + "".join(out).replace("SECRET[", "SECRE[T][") + "'")
+    """A VRL regex literal."""
+    return Quoted(f"r'{_rust(pattern)}'")
 
 
 def vrl_path(field: str) -> Quoted:
@@ -157,11 +206,11 @@ def vrl_bool(value: bool) -> Quoted:
 
 def vrl_float(value: float) -> Quoted:
     """A VRL float (always with a point)."""
-    return Quoted(repr(float(value)))
+    return Quoted(_decimal(float(value)))
 
 
 def env_value(value: str | int) -> Quoted:
-    """A value in a file of `NAME=value` lines, read alike by docker, systemd and a shell: no quoting, so no need for any."""
+    """A value in a file of `NAME=value` lines, read alike by docker, systemd and a shell: one that needs no quotes."""
     text = str(value)
     if not re.fullmatch(r"[A-Za-z0-9_./:+-]*", text):
         raise ValueError(f"{text!r} needs quotes, and readers of env files do not agree on those")
@@ -175,7 +224,7 @@ def _one_line(text: str) -> str:
 
 def comment(text: str) -> Quoted:
     """Text in a comment line."""
-    return Quoted(_one_line(text).replace("$", "(dollar)"))
+    return Quoted(_one_line(text).replace("$", "(dollar)").replace("SECRET[", "SECRET ["))
 
 
 def path_literal(path: str) -> Quoted:
@@ -212,6 +261,10 @@ def prose(text: str) -> Quoted:
 
 
 FILTERS: dict[str, Callable[..., Quoted]] = {
-    f.__name__: f for f in (yaml, vector_yaml, program, indented, vector_template, vector_fields, vector_compression, vrl_key, vector_secret, vector_env, vrl_string, vrl_regex, vrl_path, vrl_name, vrl_int, vrl_bool, vrl_float,
-                            env_value, env_name, comment, path_literal, logrotate_word, code_span, prose)
+    f.__name__: f
+    for f in (
+        *(yaml, vector_yaml, vector_regex, program, indented, vector_template, vector_fields, vector_compression),
+        *(vector_secret, vector_env, vrl_string, vrl_regex, vrl_path, vrl_key, vrl_name, vrl_int, vrl_bool, vrl_float),
+        *(env_name, env_value, path_literal, logrotate_word, comment, code_span, prose),
+    )
 }
