@@ -395,6 +395,8 @@ CODES: dict[str, str] = {
     "unsupported": "A target cannot do what the policy asks.",
     "approximated": "A target does almost what the policy asks.",
     "not-yet": "Part of the policy that shipgen does not render yet for a target.",
+    "needs-flag": "A shipper that must be started with a flag for what the policy asks.",
+    "template-confinement": "A safeguard of a shipper that the rendered configuration has to switch off.",
     "left-out": "A target that cannot express the policy was left out.",
     # the commands
     "native-check": "What the shipper's own checker says about the rendered files.",

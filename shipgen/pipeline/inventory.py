@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from shipgen.catalog import ray
@@ -13,8 +14,8 @@ from shipgen.pipeline import rotation
 from shipgen.pipeline.model import Pipeline, Source
 
 
-def _glob_regex(glob: str) -> re.Pattern[str]:
-    """The policy's glob dialect: `*` and `?` stay in one directory; `[a-z]` and `[!a-z]`."""
+def glob_regex(glob: str) -> str:
+    """A glob of the policy as a regex: `*` and `?` stay in one directory; `[a-z]` and `[!a-z]`."""
     out, i = "", 0
     while i < len(glob):
         c = glob[i]
@@ -30,12 +31,17 @@ def _glob_regex(glob: str) -> re.Pattern[str]:
         else:
             out += re.escape(c)
         i += 1
-    return re.compile(out + r"\Z")
+    return rf"\A{out}\z"
+
+
+@cache
+def _compiled(glob: str) -> re.Pattern[str]:
+    return re.compile(glob_regex(glob).removesuffix(r"\z") + r"\Z")
 
 
 def matches(source: Source, path: str) -> bool:
     """Whether a file source reads an absolute path (under the collector's root, as its globs are)."""
-    included, excluded = (any(_glob_regex(g).match(path) for g in globs) for globs in (source.paths, source.exclude))
+    included, excluded = (any(_compiled(g).match(path) for g in globs) for globs in (source.paths, source.exclude))
     return included and not excluded
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from shipgen.catalog import ray
@@ -47,6 +49,12 @@ def _under(root: str, path: str) -> str:
 
 def _source(name: str, data: Mapping[str, Any], policy: Mapping[str, Any]) -> Source:
     root = policy["collector"]["root"]
+    paths, exclude = ([_under(root, p) for p in data.get(key, ())] for key in ("paths", "exclude"))
+    # what `auto` can't know is how files of somebody else are rotated: a copy would repeat the original
+    if data["rotated"] == "include":
+        paths += [f"{p}.[0-9]*" for p in paths]
+    elif data["rotated"] == "exclude":
+        exclude += [f"{p}.[0-9]*" for p in paths]
     common: dict[str, Any] = {
         "name": name, "type": data["type"], "start": data["start"], "rotated": data["rotated"],
         "ignore_older": data.get("ignore_older"), "max_entry": data["max_entry"], "max_line": data["max_line"],
@@ -54,14 +62,15 @@ def _source(name: str, data: Mapping[str, Any], policy: Mapping[str, Any]) -> So
     }
     if data["type"] == "ray":
         families = ray.select(data["components"], data.get("exclude_components", ()))
-        return Source(**common, families=families, base=_under(root, policy["ray"]["temp_dir"]).rstrip("/"))
+        base = posixpath.normpath(_under(root, policy["ray"]["temp_dir"])).strip("/")
+        return Source(**common, families=families, base=f"/{base}" if base else "")
     form = data.get("format", "text")
     multiline = data.get("multiline")
     time = form.get("time") if isinstance(form, Mapping) else None
     return Source(
         **common,
-        paths=tuple(_under(root, p) for p in data["paths"]),
-        exclude=tuple(_under(root, p) for p in data.get("exclude", ())),
+        paths=tuple(paths),
+        exclude=tuple(exclude),
         format="regex" if isinstance(form, Mapping) else form,
         regex=form["regex"] if isinstance(form, Mapping) else "",
         time=TimeField(time["field"], time["layout"]) if time else None,
@@ -146,7 +155,8 @@ def resolve(policy: Policy) -> Pipeline:
     return Pipeline(
         name=data["name"],
         cluster=data.get("cluster"),
-        files=tuple(policy.files),
+        # names alone: a bundle is the same whichever directory it is rendered from
+        files=tuple(PurePath(name).name for name in policy.files),
         collector=Collector(
             node=_secret(node) or node, root=collector["root"], state_dir=collector["state_dir"],
             metrics_bind=collector["metrics"]["bind"], metrics_port=collector["metrics"]["port"],

@@ -85,13 +85,13 @@ class Programs:
         # one engine a program: an engine keeps the last program compiled, and compiling takes longer than a thousand runs
         self._engines: defaultdict[str, Any] = defaultdict(VRLRuntime)
         config = vector.record_programs(pipeline)
-        self._rules = [t for t in config if t["id"].startswith("rule-")]
-        self._by_input = {i: t for t in config if not t["id"].startswith("rule-") for i in t["inputs"]}
+        self._rules = [t for t in config if t["role"] == "rule"]
+        self._by_input = {i: t for t in config if t["role"] != "rule" for i in t["inputs"]}
         self._chains: dict[str, list[str]] = {}
 
     def chain(self, source: Source, family: ray.Family | None) -> list[str]:
         """The programs of a file: path and entry as one, then each rule that holds for every sink."""
-        head = source.name if family is None else f"{source.name}-{family.name}"
+        head = source.name if family is None else f"{source.name}:{family.name}"
         if head not in self._chains:
             steps: list[str] = []
             current = head

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -36,9 +37,8 @@ def zone_offset(zone: str) -> str:
 
 def header(pipeline: Pipeline, target: str, version: str, start: str, notes: tuple[str, ...] = ()) -> dict[str, Any]:
     """The head of a file: from which policies, how to regenerate it, how the shipper is started with it."""
-    policies = " ".join(pipeline.files)
-    return {"policies": policies, "version": version, "notes": list(notes), "start": start,
-            "command": f"shipgen render {policies} --target {target} -o DIR"}
+    return {"policies": " ".join(pipeline.files), "version": version, "notes": list(notes), "start": start,
+            "command": f"shipgen render {shlex.join(pipeline.files)} --target {target} -o DIR"}
 
 
 def state_dir(pipeline: Pipeline, target: str) -> str:

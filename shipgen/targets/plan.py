@@ -32,9 +32,8 @@ class Choice:
 
 def names(wanted: Sequence[str], policy: Policy) -> tuple[str, ...]:
     """Target names of a run: those asked for (`all` is every one that shipgen renders), else those of the policy."""
-    if "all" in wanted:
-        return base.implemented()
-    return tuple(dict.fromkeys(wanted)) or tuple(policy.data.get("targets", {}))
+    asked = [name for w in wanted for name in (base.implemented() if w == "all" else (w,))]
+    return tuple(dict.fromkeys(asked)) or tuple(policy.data.get("targets", {}))
 
 
 def choose(name: str, policy: Policy, pipeline: Pipeline) -> Choice:

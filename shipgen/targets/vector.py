@@ -7,6 +7,7 @@ and version differences are those of vectordotdev/vector at the tags named besid
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import PurePosixPath
@@ -14,7 +15,7 @@ from typing import Any
 
 from shipgen.catalog import formats, ray, redactions
 from shipgen.diagnostics import Severity
-from shipgen.pipeline import rotation
+from shipgen.pipeline import inventory, rotation
 from shipgen.pipeline.conditions import ALWAYS
 from shipgen.pipeline.model import Pipeline, Rule, SecretRef, Sink, Source
 from shipgen.targets import common
@@ -55,11 +56,16 @@ def backoff_attempts(give_up_after: int, max_backoff: int) -> int:
 
 
 class _Config:
-    """The flat context of `vector.yaml.j2`, put together for one pipeline."""
+    """The flat context of `vector.yaml.j2`, put together for one pipeline.
+
+    Ids: names of a policy hold no colon, so `source`, `source:family` and `what::name` are never the same, whatever is
+    called what. Those of sources are public: Vector keeps its offsets under them.
+    """
 
     def __init__(self, pipeline: Pipeline, version: str) -> None:
         self.pipeline = pipeline
         self.version = version
+        self.marked = marked(pipeline)
         self.sources: list[dict[str, Any]] = []
         self.transforms: list[dict[str, Any]] = []
         self.sinks: list[dict[str, Any]] = []
@@ -76,13 +82,15 @@ class _Config:
         if source.families:
             yield from self.ray_source(source)
             return
-        self.file_source(source, source.name, list(source.paths), list(source.exclude))
+        exclude, too_deep = exclusions(source)
+        self.file_source(source, source.name, list(source.paths), exclude)
         if source.multiline:
             self.sources[-1] |= {
                 "mode": "halt_before", "start": source.multiline.start, "condition": source.multiline.start,
                 "timeout_ms": source.multiline.timeout,
             }
-        yield self.remap(f"{source.name}-entry", [source.name], "vector/file.vrl.j2", f=self.file_program(source))
+        program = {**self.file_program(source), "exclude": too_deep}
+        yield self.remap(f"{source.name}:entry", [source.name], "vector/file.vrl.j2", program, role="entry")
 
     def file_source(
         self, source: Source, id_: str, include: list[str], exclude: list[str], checksum_lines: int = 0
@@ -102,7 +110,7 @@ class _Config:
         entries: dict[tuple[tuple[str, Any], ...], list[str]] = {}
         names: dict[tuple[tuple[str, Any], ...], str] = {}
         for family in source.families:
-            id_ = f"{source.name}-{family.name}"
+            id_ = f"{source.name}:{family.name}"
             backups = common.reads_backups(self.pipeline, source, family)
             self.file_source(source, id_, common.globs(source, family, backups=backups), [], self.checksum_lines(family))
             if family.grouping is ray.Grouping.HEADER:
@@ -111,14 +119,16 @@ class _Config:
             elif family.grouping is ray.Grouping.USER:
                 self.sources[-1] |= {"mode": "continue_through", "start": "^", "condition": formats.CONTINUATION,
                                      "timeout_ms": common.FLUSH_MS}
-            path_id = self.remap(f"{id_}-path", [id_], "vector/path.vrl.j2", f=self.path_program(source, family, backups))
+            program = self.path_program(source, family, backups)
+            path_id = self.remap(f"{id_}:path", [id_], "vector/path.vrl.j2", program, role="path")
             kind = common.entry_kind(source, family)
             key = tuple(kind.items())
             entries.setdefault(key, []).append(path_id)
-            names.setdefault(key, f"{source.name}-{family.name}-entry" if kind["own"] else
-                             f"{source.name}-{family.grouping.value}-entry")
+            what = f"{family.name}:entry" if kind["own"] else f"{family.grouping.value}:entries"
+            names.setdefault(key, f"{source.name}:{what}")
         for key, inputs in entries.items():
-            yield self.remap(names[key], inputs, "vector/entry.vrl.j2", f=self.entry_program(source, dict(key)))
+            program = self.entry_program(source, dict(key))
+            yield self.remap(names[key], inputs, "vector/entry.vrl.j2", program, role="entry")
 
     def checksum_lines(self, family: ray.Family) -> int:
         """Lines that identify a file; 0 for device and inode. Vector does not notice that a file was truncated: it waits until
@@ -128,10 +138,14 @@ class _Config:
 
     # -- programs -----------------------------------------------------------------------------------------------------
 
-    def remap(self, id_: str, inputs: list[str], template: str, f: Mapping[str, Any] | None = None,
+    def remap(self, id_: str, inputs: list[str], template: str, f: Mapping[str, Any], *, role: str,
               fail_closed: bool = False) -> str:
-        self.transforms.append({"kind": "remap", "id": id_, "inputs": inputs, "template": template, "f": f or {},
+        self.transforms.append({"kind": "remap", "id": id_, "inputs": inputs, "role": role, "template": template, "f": f,
                                 "drop_on_error": fail_closed})
+        return id_
+
+    def filter(self, id_: str, inputs: list[str], when: Mapping[str, Any], *, role: str) -> str:
+        self.transforms.append({"kind": "filter", "id": id_, "inputs": inputs, "role": role, "when": when})
         return id_
 
     def node(self) -> dict[str, Any]:
@@ -144,7 +158,7 @@ class _Config:
             "prefix": len(source.base.encode()) + 1, "moves": family.moves, "backups": backups,
             "pattern": family.pattern, "fields": family.fields, "optional": ("pid", "deployment", "replica"),
             "unknown_job": ray.UNKNOWN_JOB, "source": source.name, "component": family.component,
-            "cluster": self.pipeline.cluster, **self.node(),
+            "cluster": self.pipeline.cluster, "mark": self.marked.get(source.name), **self.node(),
         }
 
     def json_fields(self, *, events: bool) -> dict[str, Any]:
@@ -176,16 +190,17 @@ class _Config:
 
         groups = list(re.compile(source.regex).groupindex)
         layout = source.time.layout if source.time else ""
-        root = self.pipeline.collector.root
+        root = self.pipeline.collector.root.rstrip("/")
         return {
             **self.json_fields(events=False), **self.zone(), **self.node(),
-            "source": source.name, "cluster": self.pipeline.cluster, "root": 0 if root == "/" else len(root.encode()),
+            "source": source.name, "cluster": self.pipeline.cluster, "root": len(root.encode()),
+            "mark": self.marked.get(source.name),
             "max_entry": source.max_entry, "max_line": source.max_line,
             "max_lines": source.multiline.max_lines if source.multiline else None,
             "format": source.format, "regex": source.regex, "all_groups": groups,
             "groups": common.regex_groups(source),
             "time_field": source.time.field if source.time else "", "layout": layout,
-            "unit_ns": common.EPOCHS.get(layout, 1), "scale": float(common.EPOCHS.get(layout, 1)),
+            "digits": len(str(common.EPOCHS.get(layout, 1))) - 1,
         }
 
     # -- rules and sinks ----------------------------------------------------------------------------------------------
@@ -198,52 +213,58 @@ class _Config:
             heads |= self.apply(rule, heads, "")
         for sink in self.pipeline.sinks:
             own = {name: heads[name] for name in sink.sources}
+            if self.marked and len(sink.sources) < len(heads):
+                of = {"kind": "from", "marks": [self.marked[name] for name in sink.sources]}
+                id_ = self.filter(f"from::{sink.name}", joined(own), of, role="from")
+                own = dict.fromkeys(own, [id_])
             for rule in rest:
                 if rule.sinks is None or sink.name in rule.sinks:
-                    own = self.apply(rule, own, f"-{sink.name}")
-            inputs = list(dict.fromkeys(i for ids in own.values() for i in ids))
+                    own = self.apply(rule, own, f"::{sink.name}")
+            inputs = joined(own)
             if sink.when != ALWAYS:
-                self.transforms.append({"kind": "filter", "id": f"when-{sink.name}", "inputs": inputs,
-                                        "when": condition_context(sink.when)})
-                inputs = [f"when-{sink.name}"]
+                inputs = [self.filter(f"when::{sink.name}", inputs, condition_context(sink.when), role="when")]
             self.sink(sink, inputs)
 
     def apply(self, rule: Rule, heads: Mapping[str, list[str]], suffix: str) -> dict[str, list[str]]:
         """Adds one rule behind the given outputs; gives the outputs behind it."""
-        inputs = list(dict.fromkeys(i for ids in heads.values() for i in ids))
-        id_ = f"rule-{rule.name}{suffix}"
+        inputs = joined(heads)
+        id_ = f"rule::{rule.name}{suffix}"
         when, options = condition_context(rule.when), rule.options
         unless = {"kind": "not", "of": when}
         after = [id_]
         if rule.action == "drop":
-            self.transforms.append({"kind": "filter", "id": id_, "inputs": inputs, "when": unless})
+            self.filter(id_, inputs, unless, role="rule")
         elif rule.action == "sample":
-            self.transforms.append({"kind": "sample", "id": id_, "inputs": inputs, "unless": unless, "rate": options["rate"],
-                                    "by": options.get("by", "")})
+            self.transforms.append({"kind": "sample", "id": id_, "inputs": inputs, "role": "rule", "unless": unless,
+                                    "rate": options["rate"], "by": options.get("by", "")})
         elif rule.action == "limit":
-            self.transforms.append({"kind": "throttle", "id": id_, "inputs": inputs, "unless": unless,
+            self.transforms.append({"kind": "throttle", "id": id_, "inputs": inputs, "role": "rule", "unless": unless,
                                     "records": options["records"], "seconds": options["per"] / 1000,
                                     "by": list(options.get("by", ()))})
         elif rule.action == "add":
-            self.remap(id_, inputs, "vector/add.vrl.j2", f={"when": when, "fields": list(options.items())})
+            self.remap(id_, inputs, "vector/add.vrl.j2", {"when": when, "fields": list(options.items())}, role="rule")
         else:
-            self.remap(id_, inputs, "vector/redact.vrl.j2", fail_closed=True, f={"when": when, **redaction(options)})
-            after.append(self.remap(f"{id_}-failed", [f"{id_}.dropped"], "vector/redaction_failed.vrl.j2"))
-        return {name: after for name in heads}
+            program = {"when": when, **redaction(options)}
+            self.remap(id_, inputs, "vector/redact.vrl.j2", program, role="rule", fail_closed=True)
+            after.append(self.remap(f"failed::{rule.name}{suffix}", [f"{id_}.dropped"], "vector/redaction_failed.vrl.j2",
+                                    {"marked": bool(self.marked)}, role="failed"))
+        return dict.fromkeys(heads, after)
 
     def sink(self, sink: Sink, inputs: list[str]) -> None:
         options = sink.options
-        id_ = f"out-{sink.name}"
+        id_ = f"out::{sink.name}"
         context: dict[str, Any] = {"id": id_, "type": sink.type, "auth": None, "tls": [], "batch": None, "request": None,
                                    "buffer": None, "acknowledged": options.get("delivery") != "best_effort",
                                    "confined": release(self.version) >= CONFINED_SINCE}
         if sink.type == "loki":
-            context["inputs"] = [self.remap(f"shape-{sink.name}", inputs, "vector/loki.vrl.j2", f=self.loki(options))]
+            program = {**self.loki(options), "marked": bool(self.marked)}
+            context["inputs"] = [self.remap(f"shape::{sink.name}", inputs, "vector/loki.vrl.j2", program, role="shape")]
             context |= {"endpoint": options["endpoint"], "tenant": options.get("tenant", ""),
                         "compression": compression(options["compression"])}
             self.meant["sinks", id_, "endpoint"] = options["endpoint"]
         else:
-            context["inputs"] = [self.remap(f"shape-{sink.name}", inputs, "vector/object.vrl.j2")]
+            program = {"marked": bool(self.marked)}
+            context["inputs"] = [self.remap(f"shape::{sink.name}", inputs, "vector/object.vrl.j2", program, role="shape")]
             if sink.type == "console":
                 context["target"] = options["target"]
             else:
@@ -293,14 +314,39 @@ class _Config:
         return {"file": f"{backend}.{path.name}"}
 
 
+def joined(outputs: Mapping[str, list[str]]) -> list[str]:
+    """Ids of outputs, each once."""
+    return list(dict.fromkeys(i for ids in outputs.values() for i in ids))
+
+
+def marked(pipeline: Pipeline) -> dict[str, int]:
+    """A number for each source, where a sink does not take all of them and rules hold for all: behind those rules nothing
+    else tells the records apart for sure, since a redaction may have changed their `source`."""
+    names = [s.name for s in pipeline.sources]
+    parted = any(len(sink.sources) < len(names) for sink in pipeline.sinks)
+    return {name: i for i, name in enumerate(names)} if parted and common.shared_rules(pipeline)[0] else {}
+
+
+def exclusions(source: Source) -> tuple[list[str], list[str]]:
+    """What Vector leaves out by itself, and regexes of what the program has to. Vector's `*` matches `/` too in a glob that
+    excludes (not in one that includes): that is only the same where no path that is read lies deeper than the glob."""
+    depth = max(path.count("/") for path in source.paths)
+    deeper = [glob for glob in source.exclude if glob.count("/") < depth]
+    return [glob for glob in source.exclude if glob not in deeper], [inventory.glob_regex(glob) for glob in deeper]
+
+
 def redaction(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Regex and replacement (in the syntax of VRL's `replace`) of a redact rule."""
-    text = str(options.get("with", "[redacted]")).replace("$", "$$")
+    """Regex and replacement (in the syntax of VRL's `replace`) of a redact rule; `with_json` is for the text of JSON."""
+    text = str(options.get("with", "[redacted]"))
     if "pattern" in options:
-        return {"regex": options["pattern"], "with": text, "on_json_text": False}
+        return {"regex": options["pattern"], "with": text.replace("$", "$$"), "on_json_text": False}
     kind = redactions.KINDS[options["kind"]]
-    before = ("${1}" if kind.keeps else "") + kind.before
-    return {"regex": kind.regex, "with": before + text + kind.after, "on_json_text": kind.on_json_text}
+
+    def replacement(text: str) -> str:
+        return ("${1}" if kind.keeps else "") + (kind.before + text + kind.after).replace("$", "$$")
+
+    return {"regex": kind.regex, "with": replacement(text), "on_json_text": kind.on_json_text,
+            "with_json": replacement(json.dumps(text, ensure_ascii=False)[1:-1])}
 
 
 def compression(value: Any) -> tuple[str, int | None]:
@@ -330,6 +376,10 @@ class Vector:
     def check(self, pipeline: Pipeline, version: str) -> Iterator[Finding]:
         """Findings that depend on values: buffers too small, secrets that need a flag, names that Vector can't write."""
         confined = release(version) >= CONFINED_SINCE
+        host = pipeline.collector.metrics_bind
+        if not is_ip_address(host):
+            yield Finding("unsupported", Severity.ERROR, ("collector", "metrics", "bind"),
+                          f"Vector listens on an IP address, not on a name such as {host}", "write 127.0.0.1, or another")
         for sink in pipeline.sinks:
             path: tuple[str | int, ...] = ("sinks", sink.name)
             size = sink.options.get("buffer", {}).get("max_size")
@@ -341,6 +391,11 @@ class Vector:
             if isinstance(level, Mapping) and "level" in level and level["codec"] == "snappy":
                 yield Finding("unsupported", Severity.ERROR, (*path, "compression", "level"),
                               "snappy has no levels", "leave `level` out, or use codec: gzip")
+            for where, name in loki_names(sink):
+                if name != name.lower():
+                    yield Finding("unsupported", Severity.ERROR, where,
+                                  f"Vector writes the names of labels and of structured metadata in small letters: {name} "
+                                  f"would be {name.lower()}", "use small letters")
             if sink.type == "loki" and confined:
                 yield Finding("template-confinement", Severity.NOTE, (*path, "labels"),
                               "Vector 0.57 and later confine templates, and labels that may be absent need one without a "
@@ -355,6 +410,10 @@ class Vector:
                     yield Finding("unsupported", Severity.ERROR, where,
                                   "Vector's secret backend reads only files named by letters, digits, `_`, `.` and `-`",
                                   "give the file such a name")
+        for where, name in given_names(pipeline):
+            if name == "timestamp":
+                yield Finding("unsupported", Severity.ERROR, where,
+                              "Vector keeps the time of a record in the field `timestamp`", "choose another name")
         for rule in pipeline.rules:
             if rule.action == "limit" and rule.options["records"] > 4_294_967_295:
                 yield Finding("unsupported", Severity.ERROR, ("parsing", "rules", rule.index, "limit", "records"),
@@ -400,7 +459,7 @@ class Vector:
 
 def record_programs(pipeline: Pipeline) -> list[dict[str, Any]]:
     """The remap steps that make a record, and the rules (add, redact, drop) that hold for every sink, in order: for running
-    them without Vector. Each has an id, inputs, a template and its context. All fields are made, `extra` too."""
+    them without Vector. Each has an id, inputs, a role, a template and its context. All fields are made, `extra` too."""
     everything = Sink("preview", "console", tuple(s.name for s in pipeline.sources), ALWAYS, {"target": "stdout"})
     rules = tuple(r for r in pipeline.rules if r.sinks is None and r.action in ("add", "redact", "drop"))
     config = _Config(replace(pipeline, sinks=(everything,), rules=rules), Vector.versions[-1])
@@ -408,7 +467,7 @@ def record_programs(pipeline: Pipeline) -> list[dict[str, Any]]:
     for step in config.transforms:
         if step["kind"] == "filter":
             steps.append({**step, "template": "vector/drop.vrl.j2", "f": {"when": step["when"]}})
-        elif step["kind"] == "remap" and not step["id"].endswith("-failed") and not step["id"].startswith("shape-"):
+        elif step["role"] in ("path", "entry", "rule"):
             steps.append(step)
     return steps
 
@@ -416,6 +475,39 @@ def record_programs(pipeline: Pipeline) -> list[dict[str, Any]]:
 def is_secret_name(name: str) -> bool:
     """Whether Vector's secret backend can read a file of this name (`src/config/loading/secret.rs`)."""
     return bool(name) and all(c.isascii() and (c.isalnum() or c in "_.-") for c in name)
+
+
+def is_ip_address(host: str) -> bool:
+    """Whether Vector can listen there: its exporter takes a socket address and looks no name up."""
+    from ipaddress import ip_address
+
+    try:
+        return bool(ip_address(host))
+    except ValueError:
+        return False
+
+
+def loki_names(sink: Sink) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Names that a Loki sink gives to labels and structured metadata, with their places in the policy."""
+    if sink.type != "loki":
+        return
+    path, labels = ("sinks", sink.name), sink.options["labels"]
+    for name in labels["static"]:
+        yield (*path, "labels", "static", name), name
+    for index, name in enumerate(labels["fields"]):
+        yield (*path, "labels", "fields", index), name
+    for index, name in enumerate(sink.options["metadata"]):
+        yield (*path, "metadata", index), name
+
+
+def given_names(pipeline: Pipeline) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Names of fields that the policy makes, with their places."""
+    for rule in pipeline.rules:
+        for name in rule.options if rule.action == "add" else ():
+            yield ("parsing", "rules", rule.index, "add", name), name
+    for source in pipeline.sources:
+        for name in common.regex_groups(source):
+            yield ("sources", source.name, "format", "regex"), name
 
 
 TARGET = Vector()
