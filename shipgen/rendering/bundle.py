@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -36,7 +37,7 @@ class Bundle:
     versions: Mapping[str, str] = field(default_factory=dict)
 
     def manifest(self) -> bytes:
-        """MANIFEST.json: every path with its hash, the targets with their versions, the hash of the resolved pipeline."""
+        """MANIFEST.json: each path with its hash, the targets and their versions, the hash of the resolved pipeline."""
         content = {
             "shipgen": __version__,
             "pipeline": self.pipeline_hash,
@@ -85,7 +86,7 @@ def _parse_back(file: File, text: str) -> None:
 
 
 def of(pipeline: Pipeline, choices: Sequence[Choice]) -> Bundle:
-    """The bundle of some targets, with Ray's environment and logrotate: every file rendered and parsed back, none written."""
+    """The bundle of some targets, with Ray's environment and logrotate: all rendered and parsed back, none written."""
     targets = {c.name: c.target for c in choices if c.target is not None}
     files = [f for c in choices if c.target is not None for f in c.target.files(pipeline, c.version)]
     rendered: dict[str, bytes] = {}
@@ -103,71 +104,125 @@ def read_manifest(directory: Path) -> dict[str, Any] | None:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         files, targets = content["files"], content["targets"]
-        if not isinstance(targets, dict) or not all(isinstance(f, str) and _safe(f) for f in files):
+        if not isinstance(targets, dict) or not isinstance(files, dict) or not all(map(_safe, files)):
             raise ValueError("unexpected content")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"{path}: not a manifest that shipgen wrote ({error})") from error
     return dict(content)
 
 
 def _safe(path: str) -> bool:
-    """Whether a path of a manifest stays inside its directory, so that a forged one deletes nothing elsewhere."""
+    """Whether a path of a manifest is one that shipgen writes, so that a forged one deletes nothing elsewhere."""
     pure = PurePosixPath(path)
-    return bool(path) and not pure.is_absolute() and ".." not in pure.parts
+    inside = bool(pure.name) and not pure.is_absolute() and ".." not in pure.parts
+    return inside and path.isprintable() and path == str(pure)
+
+
+def owned(directory: Path) -> set[str]:
+    """Paths of the files that an earlier run wrote into a directory. Raises UsageError."""
+    return set((read_manifest(directory) or {"files": {}})["files"])
 
 
 def write(bundle: Bundle, directory: Path) -> list[str]:
-    """Make ``directory`` exactly this bundle: owned files that are no longer produced go, files that no manifest lists stay.
+    """Make ``directory`` exactly this bundle: files of an earlier run that are no longer produced go, all others stay.
 
-    Everything is staged beside its place first, then moved; a failure while staging leaves the directory as it was. Returns
-    the paths written, without those that were there already with the same bytes. Raises UsageError.
+    All is staged beside its place first, then moved; whatever fails, the directory is left as it was. Returns the paths
+    written, without those that were there already with the same bytes. Raises UsageError.
     """
-    owned = set((read_manifest(directory) or {"files": {}})["files"])
+    before = owned(directory)
     content = {**bundle.files, MANIFEST: bundle.manifest()}
-    staged: list[tuple[Path, Path]] = []
+    change = _Change(directory)
     written: list[str] = []
     try:
         for path, data in content.items():
             place = directory / path
             if _symlinked(directory, place):
                 raise UsageError(f"{place}: is or lies behind a symbolic link; shipgen does not write through links")
-            if place.is_file() and place.read_bytes() == data:
+            there = place.read_bytes() if place.exists() else None
+            if there == data:
                 continue
-            place.parent.mkdir(parents=True, exist_ok=True)
-            temporary = place.with_name(f".{place.name}.shipgen-new")
-            temporary.write_bytes(data)
-            staged.append((temporary, place))
+            if there is not None and path not in (*before, MANIFEST):
+                raise UsageError(f"{place}: not shipgen's, as {MANIFEST} does not list it; move it, or give another -o")
+            change.stage(place, data)
             written.append(path)
-        for temporary, place in staged:
-            temporary.replace(place)
-        for path in sorted(owned - set(content)):
-            _remove(directory, directory / path)
+        # the manifest comes last: a run that is killed half-way leaves no file that nobody owns
+        change.move(last=directory / MANIFEST, gone=[directory / path for path in sorted(before - set(content))])
     except OSError as error:
+        change.undo()
         raise UsageError(f"{error.filename or directory}: {error.strerror or error}") from error
-    finally:
-        for temporary, _ in staged:
-            temporary.unlink(missing_ok=True)
+    except BaseException:
+        change.undo()
+        raise
     return written
+
+
+class _Change:
+    """Changes to a directory that are made together or not at all."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.made: list[Path] = []
+        self.staged: dict[Path, Path] = {}
+        self.before: dict[Path, bytes | None] = {}
+
+    def stage(self, place: Path, data: bytes) -> None:
+        """Write what will be at a place beside it."""
+        missing = [p for p in (place.parent, *place.parent.parents) if not p.exists()]
+        for parent in reversed(missing):
+            parent.mkdir()
+            self.made.append(parent)
+        temporary = place.with_name(f".{place.name}.shipgen-new")
+        temporary.unlink(missing_ok=True)  # of a run that was killed
+        with temporary.open("xb") as file:
+            self.staged[place] = temporary
+            file.write(data)
+
+    def move(self, *, last: Path, gone: Sequence[Path]) -> None:
+        """Put all that is staged in its place, remove what has to go, and leave one file for the end."""
+        for place in sorted(self.staged, key=lambda p: (p == last, p)):
+            if place == last:
+                self.remove(gone)
+            self.before[place] = place.read_bytes() if place.exists() else None
+            self.staged[place].replace(place)
+
+    def remove(self, places: Sequence[Path]) -> None:
+        """Remove files, and directories that are empty afterwards."""
+        for place in places:
+            if _symlinked(self.directory, place) or not place.is_file():
+                continue
+            self.before[place] = place.read_bytes()
+            place.unlink()
+            for parent in place.parents:
+                if parent == self.directory or any(parent.iterdir()):
+                    break
+                parent.rmdir()
+
+    def undo(self) -> None:
+        """Bring back what was there."""
+        for place, data in self.before.items():
+            with contextlib.suppress(OSError):
+                if data is None:
+                    place.unlink()
+                else:
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    place.write_bytes(data)
+        for temporary in self.staged.values():
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+        for directory in reversed(self.made):
+            with contextlib.suppress(OSError):
+                directory.rmdir()
 
 
 def _symlinked(directory: Path, place: Path) -> bool:
     return any(p.is_symlink() for p in (place, *place.parents) if p != directory and directory in p.parents)
 
 
-def _remove(directory: Path, place: Path) -> None:
-    if not _symlinked(directory, place):
-        place.unlink(missing_ok=True)
-        for parent in place.parents:
-            if parent == directory or any(parent.iterdir()):
-                break
-            parent.rmdir()
-
-
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """One file that differs: ``kind`` is modified, missing or stale; ``diff`` the unified diff, empty where none helps."""
+    """One file that differs. ``kind`` is modified, missing or stale; ``diff`` is empty where none helps."""
 
     kind: str
     path: str
@@ -177,14 +232,12 @@ class Drift:
         """The drift as an error, at the file that differs."""
         text = {"modified": "differs from what the policy renders", "missing": "is missing",
                 "stale": "is listed in MANIFEST.json and no longer rendered"}[self.kind]
-        return Diagnostic("drift", Severity.ERROR, "", f"{self.path} {text}", "render again with -o, and commit the result",
-                          Place(str(directory / self.path)))
+        place = Place(str(directory / self.path))
+        return Diagnostic("drift", Severity.ERROR, "", f"{self.path} {text}", "render again with -o", place)
 
 
 def compare(bundle: Bundle, directory: Path) -> Iterator[Drift]:
     """How a directory differs from what would be rendered now. Raises UsageError for files that can't be read."""
-    import difflib
-
     content = {**bundle.files, MANIFEST: bundle.manifest()}
     for path, data in sorted(content.items()):
         place = directory / path
@@ -196,8 +249,18 @@ def compare(bundle: Bundle, directory: Path) -> Iterator[Drift]:
         except OSError as error:
             raise UsageError(f"{place}: {error.strerror or error}") from error
         if there != data:
-            old, new = (d.decode("utf-8", "replace").splitlines(keepends=True) for d in (there, data))
-            yield Drift("modified", path, "".join(difflib.unified_diff(old, new, f"a/{path}", f"b/{path}")))
-    for path in sorted(set((read_manifest(directory) or {"files": {}})["files"]) - set(content)):
-        if (directory / path).exists():
+            yield Drift("modified", path, _diff(path, there, data))
+    for path in sorted(owned(directory) - set(content)):
+        if (directory / path).is_file():
             yield Drift("stale", path)
+
+
+def _diff(path: str, old: bytes, new: bytes) -> str:
+    import difflib
+
+    def lines(data: bytes) -> list[str]:
+        text = data.decode("utf-8", "replace")
+        *whole, last = text.split("\n")
+        return [*(f"{line}\n" for line in whole), *([f"{last}\n\\ No newline at end of file\n"] if last else [])]
+
+    return "".join(difflib.unified_diff(lines(old), lines(new), f"a/{path}", f"b/{path}"))
