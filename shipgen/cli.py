@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -45,6 +46,7 @@ class Run:
         stream = sys.stdout if product else sys.stderr
         if product or found or self.style != "text":
             report(found, self.style, stream=stream, strict=self.strict, file=self.file, summary=product or bool(found))
+            stream.flush()
         return exit_code(found, self.strict)
 
 
@@ -82,21 +84,30 @@ class Group(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
+            return self.reported(ctx)
+        except BrokenPipeError:
+            sys.stderr.close()
+        except OSError as error:  # the stream's own: files that a command names are looked after where they are opened
+            sys.stdout = io.StringIO()  # so that Python does not try once more when it exits
+            err(f"error: {error.filename or 'standard output'}: {error.strerror or error}")
+        return ctx.exit(UsageError.exit_code)
+
+    def reported(self, ctx: click.Context) -> Any:
+        """Run the command; report what it raises."""
+        try:
             return super().invoke(ctx)
         except PolicyError as error:
             style, strict = ctx.meta.get("style", "text"), ctx.meta.get("strict", False)
-            product = ctx.invoked_subcommand in ("validate", "check")
-            report(error.diagnostics, style, stream=sys.stdout if product else sys.stderr, strict=strict)
-            ctx.exit(error.exit_code)
+            stream = sys.stdout if ctx.invoked_subcommand in ("validate", "check") else sys.stderr
+            report(error.diagnostics, style, stream=stream, strict=strict)
+            stream.flush()
+            return ctx.exit(error.exit_code)
         except ShipgenError as error:
             err(f"error: {error}")
-            ctx.exit(error.exit_code)
+            return ctx.exit(error.exit_code)
         except RecursionError:
             err("error: the policy is nested too deeply")
-            ctx.exit(PolicyError.exit_code)
-        except BrokenPipeError:
-            sys.stderr.close()
-            ctx.exit(UsageError.exit_code)
+            return ctx.exit(PolicyError.exit_code)
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -110,8 +121,8 @@ def main() -> None:
     Render:   shipgen render policy.yaml --target vector -o rendered/
     Look:     shipgen preview policy.yaml /tmp/ray/session_latest/logs/raylet.out
 
-    Exit codes: 0 clean; 1 the policy is wrong, or something drifted, was lost or is not shipped; 2 bad usage or an unreadable
-    file; 3 something outside is missing, such as a shipper's binary.
+    Exit codes: 0 clean; 1 the policy is wrong, or something drifted, was lost or is not shipped; 2 bad usage or an
+    unreadable file; 3 something outside is missing, such as a shipper's binary.
     """
 
 
@@ -172,7 +183,8 @@ def _chosen(wanted: Sequence[str], policy: Policy, pipeline: Pipeline, found: li
             if choice.renders:
                 found += choice.diagnostics
             else:
-                err(f"{choice.name} is left out: " + "; ".join(d.message for d in choice.diagnostics if d.severity == "error"))
+                why = "; ".join(d.message for d in choice.diagnostics if d.severity is Severity.ERROR)
+                err(f"{choice.name} is left out: {why}")
         return renders
     found += [d for c in choices for d in c.diagnostics]
     return choices
@@ -186,8 +198,8 @@ def _chosen(wanted: Sequence[str], policy: Policy, pipeline: Pipeline, found: li
 def render(policies: tuple[str, ...], wanted: tuple[str, ...], output: Path | None, style: str, strict: bool) -> None:
     """Render a policy into configuration.
 
-    Without -o the main config file goes to stdout. With -o the directory becomes exactly this run's bundle: files that an
-    earlier run wrote and this one doesn't are deleted; files that shipgen did not write are never touched.
+    Without -o the main config file goes to stdout. With -o the directory becomes exactly this run's bundle: files that
+    an earlier run wrote and this one doesn't are deleted; files that shipgen did not write are never touched.
     """
     from shipgen.rendering import bundle as bundles
 
@@ -202,7 +214,8 @@ def render(policies: tuple[str, ...], wanted: tuple[str, ...], output: Path | No
     this.say(d for d in found if d.severity is not Severity.NOTE or style != "text")
     if output is not None:
         written = bundles.write(bundle, output)
-        err(f"{output}: {len(written)} of {len(bundle.files) + 1} files written" if written else f"{output}: up to date")
+        total = len(bundle.files) + 1
+        err(f"{output}: {len(written)} of {total} files written" if written else f"{output}: up to date")
         return
     main_config = next(iter(bundle.mains.values()))
     out(bundle.files[main_config].decode())
@@ -275,7 +288,8 @@ def explain(policies: tuple[str, ...], wanted: tuple[str, ...], style: str, stri
 @main.command()
 @click.argument("arguments", nargs=-1, required=True, metavar="POLICY... FILE...")
 @click.option("--as", "as_path", metavar="PATH", help="Path below logs/ that stdin (`-`) stands for, e.g. raylet.out.")
-@click.option("--target", "-t", "target", metavar="TARGET", help="Run this shipper itself instead of Vector's VRL in-process.")
+@click.option("--target", "-t", "target", metavar="TARGET",
+              help="Run this shipper itself instead of Vector's VRL in-process.")
 @shared
 def preview(arguments: tuple[str, ...], as_path: str | None, target: str | None, style: str, strict: bool) -> None:
     """Show the records that come out of real log lines, one JSON object a line.
@@ -306,12 +320,13 @@ def preview(arguments: tuple[str, ...], as_path: str | None, target: str | None,
 @click.option("--target", "-t", "target", required=True, metavar="TARGET", help="Shipper to run.")
 @click.option("--logs", type=click.Path(exists=True, file_okay=False, path_type=Path),
               help="A Ray log tree to replay. Left out: a small recorded one.")
-@click.option("--runner", "kind", type=click.Choice(["docker", "local"]), help="Left out: local where the binary is on PATH.")
+@click.option("--runner", "kind", type=click.Choice(["docker", "local"]),
+              help="Left out: local where the binary is on PATH.")
 @click.option("--image", default="", metavar="IMAGE", help="Container image of the shipper instead of the pinned one.")
 @click.option("--pull", type=click.Choice(["never", "missing"]), default="missing", show_default=True,
               help="Whether images may be pulled.")
-@click.option("--report", "report_style", type=click.Choice(["text", "json", "junit"]), default="text", show_default=True,
-              help="How the result is written.")
+@click.option("--report", "report_style", type=click.Choice(["text", "json", "junit"]), default="text",
+              show_default=True, help="How the result is written.")
 @shared
 def verify(policies: tuple[str, ...], target: str, logs: Path | None, kind: str | None, image: str, pull: str,
            report_style: str, style: str, strict: bool) -> None:

@@ -1,4 +1,4 @@
-"""The strict Jinja2 environment: nothing is printed but what a quoting filter returned; an undefined name is an error."""
+"""The strict Jinja2 environment: nothing is printed but what a quoting filter returned, and undefined is an error."""
 
 from __future__ import annotations
 
@@ -36,10 +36,13 @@ class _CompiledTemplates(jinja2.BytecodeCache):
     """
 
     def __init__(self) -> None:
-        home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 - Path.home() can raise
-        self._directory = Path(home) / "shipgen"
+        home = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))  # noqa: PTH111 - Path.home() raises
+        # a relative one, or that of a user without a home, is none
+        self._directory = home / "shipgen" if home.is_absolute() else None
 
     def _file(self, bucket: jinja2.bccache.Bucket) -> Path:
+        if self._directory is None:
+            raise FileNotFoundError
         return self._directory / f"{bucket.key}.jinja"
 
     def load_bytecode(self, bucket: jinja2.bccache.Bucket) -> None:
@@ -52,10 +55,10 @@ class _CompiledTemplates(jinja2.BytecodeCache):
 
     def dump_bytecode(self, bucket: jinja2.bccache.Bucket) -> None:
         """Write an entry whole or not at all."""
-        file = self._file(bucket)
-        temporary = file.with_name(f"{file.name}.{os.getpid()}")
         try:
-            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file = self._file(bucket)
+            temporary = file.with_name(f"{file.name}.{os.getpid()}")
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             temporary.write_bytes(bucket.bytecode_to_string())
             temporary.replace(file)
         except OSError:
@@ -76,7 +79,7 @@ def environment() -> jinja2.Environment:
         bytecode_cache=_CompiledTemplates(),
         newline_sequence="\n",
     )
-    env.filters.update(FILTERS)
+    env.filters = dict(FILTERS)  # and none of Jinja2's own, of which some pass text on unquoted
     return env
 
 
