@@ -8,6 +8,7 @@ taken out, or that was cut, is compared by what has to be left of it (``loose``)
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import json
 import re
@@ -239,13 +240,14 @@ def _text(value: Any) -> str:
 
 
 def _object(text: str) -> dict[str, Any] | None:
+    """The JSON object that a text is; Ray's C++ code writes colours into strings without escaping them."""
     if not text.startswith("{"):
         return None
-    try:
-        data = json.loads(text)
-    except ValueError:
-        return None
-    return data if isinstance(data, dict) else None
+    for attempt in (text, re.sub(r"\x1b\[[0-9;]*m", "", text)):
+        with contextlib.suppress(ValueError):
+            data = json.loads(attempt)
+            return data if isinstance(data, dict) else None
+    return None
 
 
 def _found(pattern: str, text: str) -> bool:
