@@ -1,4 +1,5 @@
-"""Records out of real log lines without a shipper: lines grouped in Python, programs run by Vector's own VRL in-process."""
+"""Records out of real log lines without a shipper: lines grouped in Python, programs run by Vector's own VRL
+in-process."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ _NO_SESSION = "session_2"
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Policies and log files out of one list of arguments: what ends in .yaml or .yml is a policy, and so is the first."""
+    """Policies and log files out of one list of arguments: what ends in .yaml or .yml is a policy, and so is the
+    first."""
     policies = [a for i, a in enumerate(arguments) if i == 0 or a.endswith((".yaml", ".yml"))]
     logs = [a for a in arguments[1:] if a not in policies]
     if not logs:
@@ -60,7 +62,7 @@ def locate(pipeline: Pipeline, path: str) -> tuple[Source, ray.Family | None, st
     only = [s for s in pipeline.sources if s.paths]
     if len(only) == 1 and len(pipeline.sources) == 1:
         return only[0], None, absolute
-    raise UsageError(f"{path}: not the name of a file that the policy reads; say which one it stands for with --as PATH")
+    raise UsageError(f"{path}: not the name of a file that the policy reads; name the one it stands for with --as")
 
 
 def _read(name: str, stdin: TextIO) -> list[str]:
@@ -82,7 +84,7 @@ class Programs:
             raise UsageError("preview needs the package vrl-python (pip install vrl-python), or --target") from error
         from shipgen.targets import vector
 
-        # one engine a program: an engine keeps the last program compiled, and compiling takes longer than a thousand runs
+        # one engine a program: each keeps the last program compiled, and compiling takes longer than a thousand runs
         self._engines: defaultdict[str, Any] = defaultdict(VRLRuntime)
         config = vector.record_programs(pipeline)
         self._rules = [t for t in config if t["role"] == "rule"]

@@ -150,8 +150,8 @@ def _tokens(pattern: str) -> Iterator[tuple[str, bool, int]]:
 
 
 def _rust(pattern: str) -> str:
-    """A regex of the policy as Rust's engine reads it: its classes and boundaries are of ASCII only, as RE2's are. It has
-    no quote, and no dollar or bracket that Vector could take for a variable or a secret."""
+    """A regex of the policy as Rust's engine reads it: its classes and boundaries are of ASCII only, as RE2's are.
+    It has no quote, and no dollar or bracket that Vector could take for a variable or a secret."""
     out: list[str] = []
     for token, in_class, end in _tokens(pattern):
         char = token[-1]

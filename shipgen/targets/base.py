@@ -104,14 +104,16 @@ def condition_context(condition: Condition) -> dict[str, Any]:
 
     match condition:
         case conditions.Is(field, values):
-            return {"kind": "is", "field": field, "values": list(values), "boolean": field in ("parse_error", "truncated")}
+            boolean = field in ("parse_error", "truncated")
+            return {"kind": "is", "field": field, "values": list(values), "boolean": boolean}
         case conditions.Matches(field, regex):
             return {"kind": "matches", "field": field, "regex": regex}
         case conditions.Exists(field):
             return {"kind": "exists", "field": field}
         case conditions.Below(level):
-            lower = list(LEVEL_ORDER[: LEVEL_ORDER.index(level)])
-            return {"kind": "is", "field": "level", "values": lower, "boolean": False} if lower else {"kind": "any", "of": []}
+            if lower := list(LEVEL_ORDER[: LEVEL_ORDER.index(level)]):
+                return {"kind": "is", "field": "level", "values": lower, "boolean": False}
+            return {"kind": "any", "of": []}
         case conditions.Not(of):
             return {"kind": "not", "of": condition_context(of)}
         case conditions.All(of):

@@ -1,8 +1,8 @@
 """What each target can do with each leaf of the policy: one table, as data.
 
-A row speaks of the leaves that its pattern matches (`*` is one step, `**` any number at the end). The first row of a target
-that matches a leaf, the version and the value counts. Diagnostics, `explain`, the docs page and the tests read this table;
-a test asserts that no leaf is without a row.
+A row speaks of the leaves that its pattern matches (`*` is one step, `**` any number at the end). The first row of a
+target that matches a leaf, the version and the value counts. Diagnostics, `explain`, the docs page and the tests read
+this table; a test asserts that no leaf is without a row.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """``text`` says how a leaf is approximated or why it is unsupported, ``way_out`` what to do instead. ``values`` limits
-    a row to certain values; ``since`` and ``before`` to versions (major, minor)."""
+    """``text`` says how a leaf is approximated or why it is unsupported, ``way_out`` what to do instead. ``values``
+    limits a row to certain values; ``since`` and ``before`` to versions (major, minor)."""
 
     leaf: str
     status: Status = Status.EXACT
@@ -59,19 +59,20 @@ SHARED: tuple[Row, ...] = (
 
 TABLE: dict[str, tuple[Row, ...]] = {
     "vector": (
-        Row("rotation.by", _A, "Vector does not notice that a file was truncated; it knows files that logrotate truncates by their "
-            "first lines instead, which worker and ray_client_server files do not allow: of those, what is written after a "
-            "truncation is missing until the file is as long as before (310 of 1,500 lines arrived)", "use by: ray",
-            values=frozenset({"logrotate"})),
-        Row("sources.*.ignore_older", _A, "the age is judged once, when Vector starts, and older files are followed from "
-            "their end; Vector 0.50 to 0.57"),
-        Row("sources.*.on_long_line", _A, "lines up to 8 MiB are read and cut; longer ones are discarded whole, since Vector "
-            "has no other way", values=frozenset({"truncate"})),
+        Row("rotation.by", _A, "Vector does not notice that a file was truncated; it knows files that logrotate "
+            "truncates by their first lines instead, which worker and ray_client_server files do not allow: of those, "
+            "what is written after a truncation is missing until the file is as long as before (310 of 1,500 lines "
+            "arrived)", "use by: ray", values=frozenset({"logrotate"})),
+        Row("sources.*.ignore_older", _A, "the age is judged once, when Vector starts, and older files are followed "
+            "from their end; Vector 0.50 to 0.57"),
+        Row("sources.*.on_long_line", _A, "lines up to 8 MiB are read and cut; longer ones are discarded whole, since "
+            "Vector has no other way", values=frozenset({"truncate"})),
         Row("sources.<file>.multiline.max_lines", _A, "Vector joins lines without a limit; longer entries are cut to "
             "`max_lines` and marked `truncated`"),
-        Row("parsing.rules[].limit.records", _A, "Vector's throttle refills steadily, so up to twice `records` can pass in one "
-            "period after a quiet one; records without a field of `by` share one count"),
-        Row("parsing.rules[].sample.by", _A, "by a hash of the field; records without the field are sampled one by one"),
+        Row("parsing.rules[].limit.records", _A, "Vector's throttle refills steadily, so up to twice `records` can "
+            "pass in one period after a quiet one; records without a field of `by` share one count"),
+        Row("parsing.rules[].sample.by", _A,
+            "by a hash of the field; records without the field are sampled one by one"),
         Row("sinks.*.buffer.when_full", _U, "Vector's disk buffer cannot drop its oldest records",
             "use block or drop_newest", values=frozenset({"drop_oldest"})),
         Row("sinks.*.retry.give_up_after", values=frozenset({"never"})),
@@ -103,7 +104,9 @@ def look_up(target: str, version: tuple[int, int], leaf: tuple[str, ...], value:
     raise KeyError(f"{target} has no row for {'.'.join(leaf)}")
 
 
-def not_exact(target: str, version: tuple[int, int], leaves: Iterable[tuple[str, ...]]) -> list[tuple[tuple[str, ...], Row]]:
+def not_exact(
+    target: str, version: tuple[int, int], leaves: Iterable[tuple[str, ...]]
+) -> list[tuple[tuple[str, ...], Row]]:
     """Leaves that a target does not do exactly, with the row that says so."""
     found = ((leaf, look_up(target, version, leaf)) for leaf in leaves)
     return [(leaf, row) for leaf, row in found if row.status not in (Status.EXACT, Status.ELSEWHERE)]

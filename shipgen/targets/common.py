@@ -22,7 +22,8 @@ EPOCHS = {"epoch_s": 1_000_000_000, "epoch_ms": 1_000_000, "epoch_us": 1_000, "e
 
 
 def max_behind(server: Mapping[str, Any]) -> int:
-    """Seconds behind the read time from which on Loki may throw an entry away: half of `max_chunk_age`, less ten minutes."""
+    """Seconds behind the read time from which on Loki may throw an entry away: half of `max_chunk_age`, less ten
+    minutes."""
     return max(60, int(server["max_chunk_age"] // 2000 - 600))
 
 
@@ -122,7 +123,9 @@ def lines_fit(pipeline: Pipeline, options: Mapping[str, Any]) -> bool:
 
 def wants(pipeline: Pipeline, field: str) -> bool:
     """Whether any sink can see a field; what nobody sees need not be made."""
-    return any(s.type != "loki" or s.options["line"] == "json" or field in s.options["metadata"] for s in pipeline.sinks)
+    return any(
+        s.type != "loki" or s.options["line"] == "json" or field in s.options["metadata"] for s in pipeline.sinks
+    )
 
 
 def shared_rules(pipeline: Pipeline) -> tuple[tuple[Rule, ...], tuple[Rule, ...]]:

@@ -22,6 +22,7 @@ def listing() -> str:
             if key not in seen:
                 seen.add(key)
                 what = row.leaf if "**" in row.leaf or "*" in row.leaf else ".".join(leaf)
-                lines.append(f"  {row.status.value:13} {what}: {row.text}" + (f"; {row.way_out}" if row.way_out else ""))
+                hint = f"; {row.way_out}" if row.way_out else ""
+                lines.append(f"  {row.status.value:13} {what}: {row.text}{hint}")
         lines.append("")
     return "\n".join(lines)

@@ -1,8 +1,9 @@
 """Vector, 0.50 to 0.57.
 
-A file source for each family of files, a small program that knows what the path says, a program that reads the entry, the
-rules as transforms of their own (so that Vector's metrics count what each of them drops), then the sinks. Options, defaults
-and version differences are those of vectordotdev/vector at the tags named beside them, and were run on 0.56 and 0.57.
+A file source for each family of files, a small program that knows what the path says, a program that reads the entry,
+the rules as transforms of their own (so that Vector's metrics count what each of them drops), then the sinks. Options,
+defaults and version differences are those of vectordotdev/vector at the tags named beside them, and were run on 0.56
+and 0.57.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ _FROM_HEADERS = ("level", "thread", "caller", *formats.JSON_SERVE, *formats.JSON
 
 
 def with_header_group(pattern: str) -> str:
-    """A header's regex with its whole match as group `header`, so that its length is known and the message can be sliced
-    off: a captured message would send the whole entry through the regex engine."""
+    """A header's regex with its whole match as group `header`, so that its length is known and the message can be
+    sliced off: a captured message would send the whole entry through the regex engine."""
     return f"^(?P<header>{pattern[1:]})"
 
 
 def backoff_attempts(give_up_after: int, max_backoff: int) -> int:
-    """Attempts after which Vector has waited about ``give_up_after`` ms: its pauses grow like Fibonacci numbers from 1 s up to
-    ``max_backoff`` ms (`src/sinks/util/retries.rs`)."""
+    """Attempts after which Vector has waited about ``give_up_after`` ms: its pauses grow like Fibonacci numbers from
+    1 s up to ``max_backoff`` ms (`src/sinks/util/retries.rs`)."""
     waited, pause, following, attempts = 0, 1, 1, 0
     while waited * 1000 < give_up_after and attempts < 1_000_000:
         waited += min(pause, max(1, max_backoff // 1000))
@@ -112,7 +113,8 @@ class _Config:
         for family in source.families:
             id_ = f"{source.name}:{family.name}"
             backups = common.reads_backups(self.pipeline, source, family)
-            self.file_source(source, id_, common.globs(source, family, backups=backups), [], self.checksum_lines(family))
+            include = common.globs(source, family, backups=backups)
+            self.file_source(source, id_, include, [], self.checksum_lines(family))
             if family.grouping is ray.Grouping.HEADER:
                 self.sources[-1] |= {"mode": "halt_before", "start": formats.HEADER, "condition": formats.HEADER,
                                      "timeout_ms": common.FLUSH_MS}
@@ -131,17 +133,17 @@ class _Config:
             yield self.remap(names[key], inputs, "vector/entry.vrl.j2", program, role="entry")
 
     def checksum_lines(self, family: ray.Family) -> int:
-        """Lines that identify a file; 0 for device and inode. Vector does not notice that a file was truncated: it waits until
-        the file outgrows the old offset (measured on 0.57: 310 of 1,500 lines arrived). Known by their first lines, files
-        that logrotate truncates are new ones afterwards (1,499 of 1,500, none twice)."""
+        """Lines that identify a file; 0 for device and inode. Vector does not notice that a file was truncated: it
+        waits until the file outgrows the old offset (measured on 0.57: 310 of 1,500 lines arrived). Known by their
+        first lines, files that logrotate truncates are new ones afterwards (1,499 of 1,500, none twice)."""
         return family.telling_lines if family in rotation.by_logrotate(self.pipeline) else 0
 
     # -- programs -----------------------------------------------------------------------------------------------------
 
     def remap(self, id_: str, inputs: list[str], template: str, f: Mapping[str, Any], *, role: str,
               fail_closed: bool = False) -> str:
-        self.transforms.append({"kind": "remap", "id": id_, "inputs": inputs, "role": role, "template": template, "f": f,
-                                "drop_on_error": fail_closed})
+        self.transforms.append({"kind": "remap", "id": id_, "inputs": inputs, "role": role, "template": template,
+                                "f": f, "drop_on_error": fail_closed})
         return id_
 
     def filter(self, id_: str, inputs: list[str], when: Mapping[str, Any], *, role: str) -> str:
@@ -206,7 +208,8 @@ class _Config:
     # -- rules and sinks ----------------------------------------------------------------------------------------------
 
     def route(self, outputs: Mapping[str, list[str]]) -> None:
-        """Rules that hold for all sinks are shared; from the first one that does not, each sink has a chain of its own."""
+        """Rules that hold for all sinks are shared; from the first one that does not, each sink has a chain of its
+        own."""
         shared, rest = common.shared_rules(self.pipeline)
         heads = dict(outputs)
         for rule in shared:
@@ -216,7 +219,7 @@ class _Config:
             if self.marked and len(sink.sources) < len(heads):
                 of = {"kind": "from", "marks": [self.marked[name] for name in sink.sources]}
                 id_ = self.filter(f"from::{sink.name}", joined(own), of, role="from")
-                own = dict.fromkeys(own, [id_])
+                own = {name: [id_] for name in own}
             for rule in rest:
                 if rule.sinks is None or sink.name in rule.sinks:
                     own = self.apply(rule, own, f"::{sink.name}")
@@ -246,25 +249,29 @@ class _Config:
         else:
             program = {"when": when, **redaction(options)}
             self.remap(id_, inputs, "vector/redact.vrl.j2", program, role="rule", fail_closed=True)
-            after.append(self.remap(f"failed::{rule.name}{suffix}", [f"{id_}.dropped"], "vector/redaction_failed.vrl.j2",
-                                    {"marked": bool(self.marked)}, role="failed"))
+            program = {"marked": bool(self.marked)}
+            after.append(self.remap(f"failed::{rule.name}{suffix}", [f"{id_}.dropped"],
+                                    "vector/redaction_failed.vrl.j2", program, role="failed"))
         return dict.fromkeys(heads, after)
 
     def sink(self, sink: Sink, inputs: list[str]) -> None:
         options = sink.options
         id_ = f"out::{sink.name}"
-        context: dict[str, Any] = {"id": id_, "type": sink.type, "auth": None, "tls": [], "batch": None, "request": None,
-                                   "buffer": None, "acknowledged": options.get("delivery") != "best_effort",
-                                   "confined": release(self.version) >= CONFINED_SINCE}
+        context: dict[str, Any] = {
+            "id": id_, "type": sink.type, "auth": None, "tls": [], "batch": None, "request": None, "buffer": None,
+            "acknowledged": options.get("delivery") != "best_effort",
+            "confined": release(self.version) >= CONFINED_SINCE,
+        }
+        shape = f"shape::{sink.name}"
         if sink.type == "loki":
             program = {**self.loki(options), "marked": bool(self.marked)}
-            context["inputs"] = [self.remap(f"shape::{sink.name}", inputs, "vector/loki.vrl.j2", program, role="shape")]
+            context["inputs"] = [self.remap(shape, inputs, "vector/loki.vrl.j2", program, role="shape")]
             context |= {"endpoint": options["endpoint"], "tenant": options.get("tenant", ""),
                         "compression": compression(options["compression"])}
             self.meant["sinks", id_, "endpoint"] = options["endpoint"]
         else:
             program = {"marked": bool(self.marked)}
-            context["inputs"] = [self.remap(f"shape::{sink.name}", inputs, "vector/object.vrl.j2", program, role="shape")]
+            context["inputs"] = [self.remap(shape, inputs, "vector/object.vrl.j2", program, role="shape")]
             if sink.type == "console":
                 context["target"] = options["target"]
             else:
@@ -320,23 +327,25 @@ def joined(outputs: Mapping[str, list[str]]) -> list[str]:
 
 
 def marked(pipeline: Pipeline) -> dict[str, int]:
-    """A number for each source, where a sink does not take all of them and rules hold for all: behind those rules nothing
-    else tells the records apart for sure, since a redaction may have changed their `source`."""
+    """A number for each source, where a sink does not take all of them and rules hold for all: behind those rules
+    nothing else tells the records apart for sure, since a redaction may have changed their `source`."""
     names = [s.name for s in pipeline.sources]
     parted = any(len(sink.sources) < len(names) for sink in pipeline.sinks)
     return {name: i for i, name in enumerate(names)} if parted and common.shared_rules(pipeline)[0] else {}
 
 
 def exclusions(source: Source) -> tuple[list[str], list[str]]:
-    """What Vector leaves out by itself, and regexes of what the program has to. Vector's `*` matches `/` too in a glob that
-    excludes (not in one that includes): that is only the same where no path that is read lies deeper than the glob."""
+    """What Vector leaves out by itself, and regexes of what the program has to. Vector's `*` matches `/` too in a
+    glob that excludes (not in one that includes): that is only the same where no path that is read lies deeper than
+    the glob."""
     depth = max(path.count("/") for path in source.paths)
     deeper = [glob for glob in source.exclude if glob.count("/") < depth]
     return [glob for glob in source.exclude if glob not in deeper], [inventory.glob_regex(glob) for glob in deeper]
 
 
 def redaction(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Regex and replacement (in the syntax of VRL's `replace`) of a redact rule; `with_json` is for the text of JSON."""
+    """Regex and replacement (in the syntax of VRL's `replace`) of a redact rule; `with_json` is for the text of
+    JSON."""
     text = str(options.get("with", "[redacted]"))
     if "pattern" in options:
         return {"regex": options["pattern"], "with": text.replace("$", "$$"), "on_json_text": False}
@@ -374,12 +383,13 @@ class Vector:
     reads_rotated = True
 
     def check(self, pipeline: Pipeline, version: str) -> Iterator[Finding]:
-        """Findings that depend on values: buffers too small, secrets that need a flag, names that Vector can't write."""
+        """Findings that depend on values: buffers too small, secrets that need a flag, names that Vector can't
+        write."""
         confined = release(version) >= CONFINED_SINCE
         host = pipeline.collector.metrics_bind
         if not is_ip_address(host):
             yield Finding("unsupported", Severity.ERROR, ("collector", "metrics", "bind"),
-                          f"Vector listens on an IP address, not on a name such as {host}", "write 127.0.0.1, or another")
+                          f"Vector listens on an IP address, not on a name such as {host}", "write 127.0.0.1 or ::")
         for sink in pipeline.sinks:
             path: tuple[str | int, ...] = ("sinks", sink.name)
             size = sink.options.get("buffer", {}).get("max_size")
@@ -394,18 +404,19 @@ class Vector:
             for where, name in loki_names(sink):
                 if name != name.lower():
                     yield Finding("unsupported", Severity.ERROR, where,
-                                  f"Vector writes the names of labels and of structured metadata in small letters: {name} "
-                                  f"would be {name.lower()}", "use small letters")
+                                  "Vector writes the names of labels and of structured metadata in small letters: "
+                                  f"{name} would be {name.lower()}", "use small letters")
             if sink.type == "loki" and confined:
                 yield Finding("template-confinement", Severity.NOTE, (*path, "labels"),
-                              "Vector 0.57 and later confine templates, and labels that may be absent need one without a "
-                              "prefix: the sink sets dangerously_allow_unconfined_template_resolution, for label and metadata "
-                              "values only; Vector warns of it at start")
+                              "Vector 0.57 and later confine templates, and labels that may be absent need one without "
+                              "a prefix: the sink sets dangerously_allow_unconfined_template_resolution, for label and "
+                              "metadata values only; Vector warns of it at start")
             for where, ref in common.sink_secrets(sink):
                 if ref.kind == "env" and release(version) >= NO_ENV_SINCE:
                     yield Finding("needs-flag", Severity.WARNING, where,
-                                  f"Vector 0.57 and later read environment variables only with {ENV_FLAG}=true; without it "
-                                  "they would send the reference itself", "set it where Vector starts, or use {file: PATH}")
+                                  f"Vector 0.57 and later read environment variables only with {ENV_FLAG}=true; "
+                                  "without it they would send the reference itself",
+                                  "set it where Vector starts, or use {file: PATH}")
                 if ref.kind == "file" and not is_secret_name(PurePosixPath(ref.name).name):
                     yield Finding("unsupported", Severity.ERROR, where,
                                   "Vector's secret backend reads only files named by letters, digits, `_`, `.` and `-`",
@@ -458,8 +469,9 @@ class Vector:
 
 
 def record_programs(pipeline: Pipeline) -> list[dict[str, Any]]:
-    """The remap steps that make a record, and the rules (add, redact, drop) that hold for every sink, in order: for running
-    them without Vector. Each has an id, inputs, a role, a template and its context. All fields are made, `extra` too."""
+    """The remap steps that make a record, and the rules (add, redact, drop) that hold for every sink, in order: for
+    running them without Vector. Each has an id, inputs, a role, a template and its context. All fields are made,
+    `extra` too."""
     everything = Sink("preview", "console", tuple(s.name for s in pipeline.sources), ALWAYS, {"target": "stdout"})
     rules = tuple(r for r in pipeline.rules if r.sinks is None and r.action in ("add", "redact", "drop"))
     config = _Config(replace(pipeline, sinks=(everything,), rules=rules), Vector.versions[-1])
