@@ -254,7 +254,13 @@ def _run(
     truth = scenario.truth(stage)
     records: list[Record] = []
     for source in here.sources:
-        options = _options(here, source, target, node if isinstance(node, str) else runner.node, zone)
+        options = reference_options(
+            here,
+            source,
+            reads_rotated=target.reads_rotated,
+            node=node if isinstance(node, str) else runner.node,
+            zone=zone,
+        )
         records += reference.read_tree(truth, options)
         report.unfinished += len(reference.unfinished_lines(truth, options))
     expected = {sink.name: list(expectations(here, sink, records)) for sink in here.sinks}
@@ -339,9 +345,12 @@ def retarget(
     return replace(pipeline, collector=collector, sources=sources, sinks=tuple(here(sink) for sink in sinks))
 
 
-def _options(pipeline: Pipeline, source: Source, target: Target, node: str, zone: str) -> reference.Options:
+def reference_options(
+    pipeline: Pipeline, source: Source, *, reads_rotated: bool, node: str, zone: str
+) -> reference.Options:
+    """What the reference needs to know of a Ray source to read its tree as a shipper should."""
     families = frozenset(family.name for family in source.families)
-    backups = target.reads_rotated if source.rotated == "auto" else source.rotated == "include"
+    backups = reads_rotated if source.rotated == "auto" else source.rotated == "include"
     cuts = {"serve": source.twins.serve, "cpp": source.twins.cpp, "driver": source.twins.driver}
     return _Options(
         source=source.name,
