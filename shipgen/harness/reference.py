@@ -378,7 +378,7 @@ def _instant(stamp: str, fraction: str, zone: str) -> int | None:
     return seconds * 1_000_000_000 + int(fraction.ljust(9, "0"))
 
 
-def _text_time(text: str, zone: str) -> int | None:
+def text_time(text: str, zone: str) -> int | None:
     """The instant of a text that begins with a date and a time of day, with or without a fraction."""
     scan = Scanner(text)
     stamp = _second_stamp(scan)
@@ -427,13 +427,14 @@ def _after_colours(line: str) -> str:
     return line[at:]
 
 
-def _clean(text: str) -> str:
+def clean(text: str) -> str:
     """A message as a person wants to see it: no ANSI codes, no CR at line ends, of progress bars the last state."""
     lines = _without_ansi(text).split("\n")
     return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)
 
 
-def _is_blank(line: str) -> bool:
+def is_blank(line: str) -> bool:
+    """Nothing but white space?"""
     return line.strip(BLANKS) == ""
 
 
@@ -838,7 +839,7 @@ def _json_time(data: dict[str, Any], epoch: bool, zone: str) -> int | None:
         return exact
     written = data.get("asctime")
     if isinstance(written, str):
-        instant = _text_time(written, zone)
+        instant = text_time(written, zone)
         if instant is not None:
             return instant
     if epoch:
@@ -878,6 +879,25 @@ def _json_fields(data: dict[str, Any], epoch: bool) -> Record:
     return fields
 
 
+def read_json(record: Record, first: str, following: str, zone: str, *, epoch: bool = False) -> None:
+    """Fill a record from the JSON object that its first line is; what follows joins the message."""
+    data = _json_object(first)
+    if data is None:
+        record["parse_error"] = True
+        return
+    record["time"] = _json_time(data, epoch, zone)
+    record.update(_json_fields(data, epoch))
+    level = _json_level(data)
+    if level is not None:
+        record["level"] = level
+    message = data.get("message")
+    if isinstance(message, str):
+        trace = data.get("exc_text")
+        if isinstance(trace, str) and trace != "":
+            message += "\n" + trace
+        record["message"] = clean(_sound(message) + following)
+
+
 def _is_serve_json(data: dict[str, Any]) -> bool:
     return "component_name" in data or ("deployment" in data and "replica" in data)
 
@@ -907,9 +927,9 @@ def _trim(group: _Group) -> _Group | None:
     """The group without the blank lines at its ends; None if nothing is left."""
     number, lines = group
     start, end = 0, len(lines)
-    while start < end and _is_blank(lines[start]):
+    while start < end and is_blank(lines[start]):
         start += 1
-    while end > start and _is_blank(lines[end - 1]):
+    while end > start and is_blank(lines[end - 1]):
         end -= 1
     return _Group(number + start, lines[start:end]) if start < end else None
 
@@ -943,7 +963,7 @@ def _user_groups(lines: list[str], markers: bool) -> list[_Group]:
     return groups
 
 
-def _cut_text(raw: str, limit: int) -> tuple[str, bool]:
+def cut_text(raw: str, limit: int) -> tuple[str, bool]:
     """`raw`, or its beginning of at most `limit` bytes that ends between two characters."""
     encoded = raw.encode("utf-8")
     if len(encoded) <= limit:
@@ -1019,11 +1039,11 @@ class _File:
         return None
 
     def _raw(self, lines: list[str]) -> tuple[str, bool]:
-        return _cut_text("\n".join(lines).removesuffix("\r"), self.options.max_entry)
+        return cut_text("\n".join(lines).removesuffix("\r"), self.options.max_entry)
 
     def _plain(self, raw: str, truncated: bool) -> Record:
         """The record of an entry about which nothing is known but its place and its text."""
-        record = self.fixed | self.named | {"time": None, "raw": raw, "message": _clean(raw)}
+        record = self.fixed | self.named | {"time": None, "raw": raw, "message": clean(raw)}
         if truncated:
             record["truncated"] = True
         return record
@@ -1033,29 +1053,12 @@ class _File:
         raw: str = record["raw"]
         first, newline, following = raw.partition("\n")
         if first.startswith('{"'):
-            self._read_json(record, first, newline + following)
+            read_json(record, first, newline + following, self.options.timezone, epoch=self.epoch)
         else:
             self._read_text(record, first, newline + following)
         if record["time"] is None:
             record["time_source"] = "read"
         return record
-
-    def _read_json(self, record: Record, first: str, following: str) -> None:
-        data = _json_object(first)
-        if data is None:
-            record["parse_error"] = True
-            return
-        record["time"] = _json_time(data, self.epoch, self.options.timezone)
-        record.update(_json_fields(data, self.epoch))
-        level = _json_level(data)
-        if level is not None:
-            record["level"] = level
-        message = data.get("message")
-        if isinstance(message, str):
-            trace = data.get("exc_text")
-            if isinstance(trace, str) and trace != "":
-                message += "\n" + trace
-            record["message"] = _clean(_sound(message) + following)
 
     def _read_text(self, record: Record, first: str, following: str) -> None:
         header = _header(first)
@@ -1067,7 +1070,7 @@ class _File:
             record["level"] = header.level
         record.update(header.fields or {})
         if header.message is not None:
-            record["message"] = _clean(header.message + following)
+            record["message"] = clean(header.message + following)
         if header.kind == "python":
             exact, ids = _pairs((first + following).rpartition("\n")[2])
             record.update(ids)
