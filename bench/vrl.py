@@ -2,9 +2,9 @@
 
     python bench/vrl.py [--rounds N] [TREE...]
 
-Prints a markdown table: for each tree the groups of lines, and microseconds of VRL a group, from the path to the shape that the
-Loki sink gets. The engine is `vrl-python`'s, which is neither Vector's newest nor built like a release of it: compare rows, and
-runs before and after a change, not these numbers with a production Vector's.
+Prints a markdown table: for each tree the groups of lines, and microseconds of VRL a group, from the path to the shape
+that the Loki sink gets. The engine is `vrl-python`'s, which is neither Vector's newest nor built like a release of it:
+compare rows, and runs before and after a change, not these numbers with a production Vector's.
 """
 
 from __future__ import annotations
