@@ -204,11 +204,6 @@ def vrl_bool(value: bool) -> Quoted:
     return Quoted("true" if value else "false")
 
 
-def vrl_float(value: float) -> Quoted:
-    """A VRL float (always with a point)."""
-    return Quoted(_decimal(float(value)))
-
-
 def env_value(value: str | int) -> Quoted:
     """A value in a file of `NAME=value` lines, read alike by docker, systemd and a shell: one that needs no quotes."""
     text = str(value)
@@ -264,7 +259,7 @@ FILTERS: dict[str, Callable[..., Quoted]] = {
     f.__name__: f
     for f in (
         *(yaml, vector_yaml, vector_regex, program, indented, vector_template, vector_fields, vector_compression),
-        *(vector_secret, vector_env, vrl_string, vrl_regex, vrl_path, vrl_key, vrl_name, vrl_int, vrl_bool, vrl_float),
+        *(vector_secret, vector_env, vrl_string, vrl_regex, vrl_path, vrl_key, vrl_name, vrl_int, vrl_bool),
         *(env_name, env_value, path_literal, logrotate_word, comment, code_span, prose),
     )
 }
