@@ -9,12 +9,18 @@ import pytest
 import yaml
 from policies import POLICY, Run
 
-from shipgen.harness import report
+from shipgen.harness import report, verify
 from shipgen.harness.verify import Render
 from shipgen.pipeline.model import Pipeline
 
 pytestmark = pytest.mark.parametrize("runner", ["local"], indirect=True)
 TREE = "text-worker-node"
+
+
+@pytest.fixture(autouse=True)
+def less_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is lost here is lost for good."""
+    monkeypatch.setattr(verify, "_PATIENCE_S", 9.0)
 
 
 def broken(change: Callable[[dict[str, Any]], None]) -> Callable[[Render], Render]:
@@ -32,9 +38,17 @@ def broken(change: Callable[[dict[str, Any]], None]) -> Callable[[Render], Rende
     return around
 
 
+def raylet(config: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The source that reads the raylet's files, whatever its id is."""
+    (found,) = (
+        item for item in config["sources"].items() if any("raylet.out" in p for p in item[1].get("include", ()))
+    )
+    return found
+
+
 def test_a_file_that_is_not_read(run: Run) -> None:
     def change(config: dict[str, Any]) -> None:
-        config["sources"]["ray-raylet"]["include"] = ["/nowhere/*"]
+        raylet(config)[1]["include"] = ["/nowhere/*"]
 
     found = run(TREE, change=broken(change))
     verdict = found.sinks["loki"]
@@ -46,8 +60,9 @@ def test_a_file_that_is_not_read(run: Run) -> None:
 
 def test_a_file_that_is_read_twice(run: Run) -> None:
     def change(config: dict[str, Any]) -> None:
-        config["sources"]["again"] = config["sources"]["ray-raylet"]
-        readers = [t for t in config["transforms"].values() if "ray-raylet" in t["inputs"]]
+        name, source = raylet(config)
+        config["sources"]["again"] = source
+        readers = [t for t in config["transforms"].values() if name in t["inputs"]]
         readers[0]["inputs"].append("again")
 
     verdict = run(TREE, change=broken(change)).sinks["loki"]
@@ -57,7 +72,7 @@ def test_a_file_that_is_read_twice(run: Run) -> None:
 
 def test_entries_that_are_not_joined(run: Run) -> None:
     def change(config: dict[str, Any]) -> None:
-        del config["sources"]["ray-raylet"]["multiline"]
+        del raylet(config)[1]["multiline"]
 
     verdict = run(TREE, change=broken(change)).sinks["loki"]
     assert verdict.wrong_by_field["line"] > 0

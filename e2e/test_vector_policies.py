@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
-from policies import POLICY, Run
+from policies import POLICY, TREES, Run
 
 from shipgen.harness import report
+from shipgen.harness.replay import copy_tree
+from shipgen.harness.verify import StaticTree
 
 pytestmark = pytest.mark.parametrize("runner", ["local"], indirect=True)
 
@@ -54,3 +58,34 @@ def test_backups_left_out(run: Run) -> None:
     found = run("rotated", POLICY.replace("{type: ray}", "{type: ray, rotated: exclude}"))
     assert found.ok, report.written(found, "text")
     assert found.sinks["loki"].expected < 7936
+
+
+FILES = """sources:
+  ray: {type: ray}
+  trainer:
+    type: file
+    paths: ["/data/jobs/*/train.log"]
+    exclude: ["/data/jobs/tmp-*/train.log"]
+    format:
+      regex: '^(?P<time>\\S+ \\S+) (?P<level>[A-Z]+) (?P<message>.*)$'
+      time: {field: time, layout: python}
+    multiline: {start: '^\\d{4}-\\d\\d-\\d\\d '}
+  plain: {type: file, paths: ["/var/log/app/*.log"]}
+  missing: {type: file, paths: ["/var/log/none/*.log"]}
+"""
+
+
+def test_files_of_other_sources(run: Run, tmp_path: Path) -> None:
+    """A tree that looks like a node: Ray's files and others, each in its place."""
+    node = tmp_path / "tree"
+    copy_tree(TREES / "text-worker-node", node / "tmp" / "ray")
+    for job in ("a", "b", "tmp-1"):
+        (node / "data" / "jobs" / job).mkdir(parents=True)
+        lines = [f"2026-12-01 05:36:{n:02},{n:03} INFO step {n} of {job}\n  and more" for n in range(20)]
+        (node / "data" / "jobs" / job / "train.log").write_text("\n".join(["before any start", *lines, ""]))
+    (node / "var" / "log" / "app").mkdir(parents=True)
+    (node / "var" / "log" / "app" / "x.log").write_text("".join(f"line {n}\n" for n in range(30)))
+    found = run(StaticTree(node), POLICY.replace("sources: {ray: {type: ray}}\n", FILES))
+    assert found.ok, report.written(found, "text")
+    assert found.sinks["loki"].expected == 193 + 2 * 21 + 30
+    assert found.left_out == ["source missing: none of its files is in what was replayed"]

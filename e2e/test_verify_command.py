@@ -94,3 +94,24 @@ def test_interrupted(
             label = f"{runners.TAG_LABEL}={name}"
             assert runner.client.containers.list(all=True, filters={"label": label}) == []
             assert runner.client.networks.list(filters={"label": label}) == []
+
+
+def test_killed_and_run_again(policy: Path, runner: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGKILL leaves everything behind; the next run finds and removes it."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    with verify(policy, runner) as process:
+        time.sleep(4)
+        process.kill()
+        process.communicate()
+    (left,) = (directory.name for directory in scratch.iterdir())
+    with verify(policy, runner) as process:
+        out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, out + err
+    assert list(scratch.iterdir()) == []
+    assert runners.tagged_processes(left) == []
+    if isinstance(runner, runners.DockerRunner):
+        label = f"{runners.TAG_LABEL}={left}"
+        assert runner.client.containers.list(all=True, filters={"label": label}) == []
+        assert runner.client.networks.list(filters={"label": label}) == []

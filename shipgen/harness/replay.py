@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -18,9 +19,7 @@ LINK = "session_latest"
 def sessions_in(logs: Path) -> dict[str, Path]:
     """Session name -> its ``logs`` directory. ``logs`` holds sessions, is one session, or is its ``logs`` directory."""
     if not logs.is_dir():
-        raise UsageError(
-            f"{logs}: no such directory; give Ray's temp directory, a session, or its logs directory"
-        )
+        raise UsageError(f"{logs}: no such directory; give Ray's temp directory, a session, or its logs directory")
     found = {p.parent.name: p for p in sorted(logs.glob("session_2*/logs")) if p.is_dir() and not p.parent.is_symlink()}
     if found:
         return found
@@ -38,6 +37,7 @@ def copy_tree(logs: Path, temp_dir: Path) -> list[str]:
     modification are kept, and ``session_latest`` points at the newest session by its absolute path, as Ray's does.
     """
     sessions = sessions_in(logs)
+    temp_dir.mkdir(parents=True, exist_ok=True)
     for name, source in sessions.items():
         for folder, _, files in os.walk(source):
             directory = Path(folder)
@@ -48,6 +48,14 @@ def copy_tree(logs: Path, temp_dir: Path) -> list[str]:
                     shutil.copy2(directory / file, target / file)
     link_latest(temp_dir, max(sessions))
     return list(sessions)
+
+
+def copy_files(tree: Path, globs: Iterable[str], root: Path) -> None:
+    """Copy the files that globs name below ``tree`` to the same places below ``root``."""
+    for file in sorted({file for glob in globs for file in tree.glob(glob) if file.is_file()}):
+        place = root / file.relative_to(tree)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(file, place)
 
 
 def link_latest(temp_dir: Path, session: str) -> None:

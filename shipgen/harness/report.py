@@ -47,8 +47,6 @@ def _text(report: Report) -> str:
             lines.append(f"{name}: wrong by field: {fields}")
         lines += [f"{name}: {line}" for example in found.examples for line in _example(example)]
     lines.append(f"{'ok' if report.ok else 'FAILED'} in {report.seconds:g} s")
-    if report.kept:
-        lines.append(f"logs and bundle are kept in {report.kept}")
     return "\n".join(lines) + "\n"
 
 

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from shipgen.diagnostics import OutsideError, ShipgenError, UsageError
+from shipgen.diagnostics import OutsideError, UsageError
 from shipgen.harness import reference
 from shipgen.harness.compare import Circumstances, Comparison, compare
 from shipgen.harness.expect import Expected, Record, expectations
 from shipgen.harness.loki import FIRST_NS, Limits, LokiClient
-from shipgen.harness.replay import LiveWriter, copy_tree
+from shipgen.harness.reference_files import Reader
+from shipgen.harness.replay import LiveWriter, copy_files, copy_tree
 from shipgen.harness.runners import Runner, ShipperHandle, TargetRun, tail
 from shipgen.pipeline.model import Pipeline, SecretRef, Sink, Source
 
@@ -25,6 +26,9 @@ _DAY_NS = 86_400 * _SECOND
 _CALM_S = 3.0
 #: Nothing new for this long although something is missing: it will not come any more.
 _PATIENCE_S = 20.0
+
+#: Types of sources whose records a reference knows.
+_COMPARED = ("ray", "file")
 
 Progress = Callable[[str], None]
 #: A bundle's files by their path, for a pipeline.
@@ -62,7 +66,7 @@ class Scenario(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StaticTree:
-    """A recorded tree, complete before the shipper starts."""
+    """A recorded tree, complete before the shipper starts: Ray's, or a whole node's with Ray's in its place."""
 
     logs: Path
 
@@ -72,8 +76,13 @@ class StaticTree:
         return str(self.logs)
 
     def before(self, stage: Stage) -> None:
-        """Copy the tree."""
-        copy_tree(self.logs, stage.temp_dir)
+        """Copy the tree, and what other sources read if the tree has that."""
+        if any(source.type == "ray" for source in stage.pipeline.sources):
+            inside = Path(f"{self.logs}/{stage.temp_dir.relative_to(stage.root)}")
+            copy_tree(inside if inside.is_dir() else self.logs, stage.temp_dir)
+        for source in stage.pipeline.sources:
+            globs = [str(Path(path).relative_to(stage.root)) for path in source.paths]
+            copy_files(self.logs, globs, stage.root)
 
     def during(self, stage: Stage) -> None:
         """Nothing happens."""
@@ -85,9 +94,12 @@ class StaticTree:
 
 @dataclass(slots=True)
 class Stage:
-    """What a scenario acts on: Ray's directory, a writer for it that keeps a ledger, and the shipper."""
+    """What a scenario acts on: the node's files below ``root``, Ray's directory among them with a writer that keeps a
+    ledger, and the shipper. ``pipeline`` is the one of the run."""
 
+    root: Path
     temp_dir: Path
+    pipeline: Pipeline
     writer: LiveWriter
     runner: Runner
     run: TargetRun
@@ -175,106 +187,122 @@ def verify(
     """Run one scenario and compare what arrived with section 5 of the contract.
 
     ``render`` makes the bundle of the pipeline as it is changed for the run. Where the run fails, logs and bundle are
-    kept in ``keep`` (a new temporary directory by default), and the report names it.
+    kept in ``keep`` (a new temporary directory by default), and progress and report name it.
     """
     began = time.monotonic()
-    loki_sinks, left_out = _verifiable(pipeline)
+    sinks, left_out = _verifiable(pipeline)
     report = Report(target.name, version, runner.kind, scenario.name, left_out=left_out)
     with runner:
         try:
-            _run(pipeline, render, target, version, scenario, runner, progress, image, loki_sinks, report)
-        except Exception as error:
-            _keep(runner, keep, report)
-            if report.kept and isinstance(error, ShipgenError):
-                error.add_note(f"logs and bundle are kept in {report.kept}")
+            job = _Job(pipeline, render, target, version, scenario, runner, progress, image)
+            job.run(sinks, report)
+        except Exception:
+            _keep(runner, keep, report, progress)
             raise
         if not report.ok:
-            _keep(runner, keep, report)
+            _keep(runner, keep, report, progress)
     report.seconds = round(time.monotonic() - began, 1)
     return report
 
 
-def _run(
-    pipeline: Pipeline,
-    render: Render,
-    target: Target,
-    version: str,
-    scenario: Scenario,
-    runner: Runner,
-    progress: Progress,
-    image: str,
-    sinks: list[Sink],
-    report: Report,
-) -> None:
-    tenants = len(sinks) > 1
-    progress("starting Loki")
-    loki = runner.start_loki(tenants=tenants, limits=_limits(sinks))
-    root, state, bundle = (runner.workdir / name for name in ("node", "state", "bundle"))
-    here = retarget(
-        pipeline,
-        root=str(root),
-        state_dir=str(state),
-        metrics_port=runner.free_port(),
-        endpoint=loki.endpoint,
-        tenants=tenants,
-    )
-    _write(render(here), bundle)
-    (state / pipeline.name / target.name).mkdir(parents=True)
-    argv = target.start_argv(str(bundle / target.main_config), here, version)
-    argv, env = _without_env(argv)
-    zone = local_zone() if pipeline.timezone == "local" else pipeline.timezone
-    node = pipeline.collector.node
-    if isinstance(node, SecretRef):
-        env[node.name] = runner.node
-    run = TargetRun(
-        name=target.name,
-        argv=argv,
-        image=image or target.image(version),
-        bundle=bundle,
-        state=state,
-        logs=root,
-        env={"TZ": local_zone(), **env},
-        program=getattr(target, "image_program", ""),
-        ready=getattr(target, "ready_line", ""),
-    )
-    everything = LokiClient(loki.url)
-    temp_dir = Path(f"{root}{pipeline.ray['temp_dir']}")
-    temp_dir.mkdir(parents=True)
-    writer = LiveWriter(temp_dir, runner.workdir / "ledger")
-    stage = Stage(temp_dir, writer, runner, run, everything, progress)
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One run, from the start of Loki to the verdict."""
 
-    report.discarded_before = everything.discarded()
-    began_ns = time.time_ns()
-    with writer:
-        progress(f"replaying {scenario.name}")
-        scenario.before(stage)
-        progress(f"starting {target.name} {version}")
-        stage.start()
-        scenario.during(stage)
-    truth = scenario.truth(stage)
-    records: list[Record] = []
-    for source in here.sources:
-        options = reference_options(
-            here,
-            source,
-            reads_rotated=target.reads_rotated,
-            node=node if isinstance(node, str) else runner.node,
-            zone=zone,
+    pipeline: Pipeline
+    render: Render
+    target: Target
+    version: str
+    scenario: Scenario
+    runner: Runner
+    progress: Progress
+    image: str
+
+    def run(self, sinks: list[Sink], report: Report) -> None:
+        """Do it all, and fill the report."""
+        tenants = len(sinks) > 1
+        self.progress("starting Loki")
+        loki = self.runner.start_loki(tenants=tenants, limits=_limits(sinks))
+        everything = LokiClient(loki.url)
+        stage = self._stage(loki.endpoint, everything, tenants)
+        report.discarded_before = everything.discarded()
+        began_ns = time.time_ns()
+        with stage.writer:
+            self.progress(f"replaying {self.scenario.name}")
+            self.scenario.before(stage)
+            self.progress(f"starting {self.target.name} {self.version}")
+            stage.start()
+            self.scenario.during(stage)
+        records = self._records(stage, report)
+        expected = {sink.name: list(expectations(stage.pipeline, sink, records)) for sink in stage.pipeline.sinks}
+        certain = sum(not one.optional for several in expected.values() for one in several)
+        open_ended = any(one.optional for several in expected.values() for one in several)
+        stage.settle(None if open_ended else certain)
+        self.progress(f"stopping {self.target.name}")
+        stage.stop()
+        ended_ns = time.time_ns()
+        for sink in stage.pipeline.sinks:
+            client = LokiClient(loki.url, sink.name if tenants else None)
+            self.progress(f"comparing {len(expected[sink.name])} records of {sink.name}")
+            report.sinks[sink.name] = _judge(sink, expected[sink.name], client, began_ns, ended_ns, self._zone)
+        report.discarded_after = everything.discarded()
+
+    @property
+    def _zone(self) -> str:
+        return local_zone() if self.pipeline.timezone == "local" else self.pipeline.timezone
+
+    def _stage(self, endpoint: str, client: LokiClient, tenants: bool) -> Stage:
+        root, state, bundle = (self.runner.workdir / name for name in ("node", "state", "bundle"))
+        here = retarget(
+            self.pipeline,
+            root=str(root),
+            state_dir=str(state),
+            metrics_port=self.runner.free_port(),
+            endpoint=endpoint,
+            tenants=tenants,
         )
-        records += reference.read_tree(truth, options)
-        report.unfinished += len(reference.unfinished_lines(truth, options))
-    expected = {sink.name: list(expectations(here, sink, records)) for sink in here.sinks}
-    certain = sum(not one.optional for several in expected.values() for one in several)
-    open_ended = any(one.optional for several in expected.values() for one in several)
-    stage.settle(None if open_ended else certain)
-    progress(f"stopping {target.name}")
-    stage.stop()
-    ended_ns = time.time_ns()
-    for sink in here.sinks:
-        client = LokiClient(loki.url, sink.name if tenants else None)
-        progress(f"comparing {len(expected[sink.name])} records of {sink.name}")
-        report.sinks[sink.name] = _judge(sink, expected[sink.name], client, began_ns, ended_ns, zone)
-    report.discarded_after = everything.discarded()
+        for path, content in self.render(here).items():
+            place = bundle / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(content)
+        (state / here.name / self.target.name).mkdir(parents=True)
+        argv, env = _without_env(self.target.start_argv(str(bundle / self.target.main_config), here, self.version))
+        if isinstance(here.collector.node, SecretRef):
+            env[here.collector.node.name] = self.runner.node
+        run = TargetRun(
+            name=self.target.name,
+            argv=argv,
+            image=self.image or self.target.image(self.version),
+            bundle=bundle,
+            state=state,
+            logs=root,
+            env={"TZ": local_zone(), **env},
+            program=getattr(self.target, "image_program", ""),
+            ready=getattr(self.target, "ready_line", ""),
+        )
+        temp_dir = Path(f"{root}{here.ray['temp_dir']}")
+        writer = LiveWriter(temp_dir, self.runner.workdir / "ledger")
+        return Stage(root, temp_dir, here, writer, self.runner, run, client, self.progress)
+
+    def _records(self, stage: Stage, report: Report) -> list[Record]:
+        """What the reference reads in everything that was written."""
+        node = self.pipeline.collector.node
+        node = node if isinstance(node, str) else self.runner.node
+        truth = self.scenario.truth(stage)
+        records: list[Record] = []
+        for source in stage.pipeline.sources:
+            if source.type == "ray":
+                options = reference_options(
+                    stage.pipeline, source, reads_rotated=self.target.reads_rotated, node=node, zone=self._zone
+                )
+                records += reference.read_tree(truth, options)
+                report.unfinished += len(reference.unfinished_lines(truth, options))
+            else:
+                reader = Reader(source, stage.root, stage.pipeline.cluster, node, self._zone)
+                records += reader.records()
+                if not reader.files():
+                    report.left_out.append(f"source {source.name}: none of its files is in what was replayed")
+        return records
 
 
 def _judge(
@@ -301,20 +329,16 @@ def _judge(
 
 def _verifiable(pipeline: Pipeline) -> tuple[list[Sink], list[str]]:
     """The sinks that can be verified, and in words what is left out of the run."""
-    ray = {source.name for source in pipeline.sources if source.type == "ray"}
-    sinks = [sink for sink in pipeline.sinks if sink.type == "loki" and ray & set(sink.sources)]
+    sources = [source for source in pipeline.sources if source.type in _COMPARED]
+    names = {source.name for source in sources}
+    sinks = [sink for sink in pipeline.sinks if sink.type == "loki" and names & set(sink.sources)]
     if not sinks:
-        raise UsageError("nothing to verify: the policy has no Loki sink that gets records of a Ray source")
-    out = [f"source {s.name}: only Ray trees are replayed" for s in pipeline.sources if s.name not in ray]
+        raise UsageError(f"nothing to verify: no Loki sink gets records of a source of type {' or '.join(_COMPARED)}")
+    out = [f"source {s.name}: records of {s.type} are not compared" for s in pipeline.sources if s not in sources]
     out += [f"sink {s.name}: only Loki is read back" for s in pipeline.sinks if s.type != "loki"]
-    out += [
-        f"sink {s.name}: gets no record of a Ray source" for s in pipeline.sinks if s.type == "loki" and s not in sinks
-    ]
-    for source in pipeline.sources:
-        if source.name in ray and source.start != "beginning":
-            out.append(f"source {source.name}: start is beginning for the run")
-        if source.name in ray and source.ignore_older is not None:
-            out.append(f"source {source.name}: ignore_older is off for the run, recorded trees are old")
+    out += [f"sink {s.name}: gets none of the records" for s in pipeline.sinks if s.type == "loki" and s not in sinks]
+    out += [f"source {s.name}: start is beginning for the run" for s in sources if s.start != "beginning"]
+    out += [f"source {s.name}: ignore_older is off for the run" for s in sources if s.ignore_older is not None]
     return sinks, out
 
 
@@ -324,11 +348,22 @@ def retarget(
     """The same pipeline for a test node below ``root`` and a test Loki: what can't be verified is gone, and nothing of
     the real cluster is left in it (endpoint, credentials, TLS). With ``tenants`` each sink is a tenant by its name."""
     sinks, _ = _verifiable(pipeline)
-    base = f"{root}{pipeline.ray['temp_dir']}".rstrip("/")
+    before = pipeline.collector.root.rstrip("/")
+
+    def moved(path: str) -> str:
+        return f"{root}{path.removeprefix(before)}"
+
     sources = tuple(
-        replace(source, base=base, start="beginning", ignore_older=None)
+        replace(
+            source,
+            base=moved(source.base) if source.base else "",
+            paths=tuple(map(moved, source.paths)),
+            exclude=tuple(map(moved, source.exclude)),
+            start="beginning",
+            ignore_older=None,
+        )
         for source in pipeline.sources
-        if source.type == "ray"
+        if source.type in _COMPARED
     )
     names = {source.name for source in sources}
 
@@ -400,17 +435,11 @@ def _without_env(argv: tuple[str, ...]) -> tuple[tuple[str, ...], dict[str, str]
     return tuple(rest), env
 
 
-def _write(files: Mapping[str, bytes], directory: Path) -> None:
-    for path, content in files.items():
-        place = directory / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(content)
-
-
-def _keep(runner: Runner, keep: Path | None, report: Report) -> None:
+def _keep(runner: Runner, keep: Path | None, report: Report, progress: Progress) -> None:
     """Save logs and bundle, if anything was started."""
     if not any(log.stat().st_size for log in runner.workdir.glob("*.log")):
         return
     directory = keep or Path(tempfile.mkdtemp(prefix="shipgen-failed-"))
     runner.keep(directory)
     report.kept = str(directory)
+    progress(f"logs and bundle are kept in {directory}")

@@ -59,7 +59,7 @@ class FakeTarget:
         return f"fake:{version}"
 
 
-Run = Callable[[str], Report]
+Run = Callable[..., Report]
 
 
 @pytest.fixture
@@ -79,19 +79,21 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     logs.mkdir(parents=True)
     (logs / "raylet.out").write_text(LINES)
 
-    def run(fault: str = "") -> Report:
+    def run(fault: str = "", progress: Callable[[str], None] = lambda _: None) -> Report:
         runner = LocalRunner()
 
         def render(of: Pipeline) -> dict[str, bytes]:
             (sink,) = of.sinks
             assert "auth" not in sink.options
             assert "tls" not in sink.options
-            (source,) = of.sources
+            (source,) = (source for source in of.sources if source.type == "ray")
             config = {"tree": source.base, "loki": sink.options["endpoint"], "fault": fault, "node": runner.node}
             return {"fake/fake.json": json.dumps(config).encode()}
 
         scenario = StaticTree(tmp_path / "ray")
-        return verify.verify(pipeline(tmp_path), render, FakeTarget(), "1.0", scenario, runner, keep=tmp_path / "kept")
+        return verify.verify(
+            pipeline(tmp_path), render, FakeTarget(), "1.0", scenario, runner, progress, keep=tmp_path / "kept"
+        )
 
     return run
 
@@ -101,7 +103,10 @@ def test_everything_arrives(run: Run, tmp_path: Path) -> None:
     assert found.ok, report.written(found, "text")
     verdict = found.sinks["loki"]
     assert (verdict.expected, verdict.delivered, found.unfinished) == (3, 3, 1)
-    assert found.left_out == ["source other: only Ray trees are replayed", "sink out: only Loki is read back"]
+    assert found.left_out == [
+        "sink out: only Loki is read back",
+        "source other: none of its files is in what was replayed",
+    ]
     assert not (tmp_path / "kept").exists()
     assert list((tmp_path / "scratch").iterdir()) == []
 
@@ -140,16 +145,17 @@ def test_what_loki_throws_away_fails_the_run(run: Run) -> None:
     ],
 )
 def test_a_shipper_that_dies(run: Run, tmp_path: Path, fault: str, said: str) -> None:
+    told: list[str] = []
     with pytest.raises(OutsideError, match=said) as error:
-        run(fault)
+        run(fault, told.append)
     assert error.value.exit_code == 3
-    assert str(tmp_path / "kept") in error.value.__notes__[0]
+    assert told[-1] == f"logs and bundle are kept in {tmp_path / 'kept'}"
     assert list((tmp_path / "scratch").iterdir()) == []
 
 
 def test_nothing_to_verify(tmp_path: Path) -> None:
-    text = POLICY.replace("from: [ray]", "from: [other]")
-    with pytest.raises(UsageError, match="no Loki sink that gets records of a Ray source"):
+    text = POLICY.partition("sinks:")[0] + "sinks: {out: {type: console}}\n"
+    with pytest.raises(UsageError, match="no Loki sink gets records of a source of type ray or file"):
         verify.retarget(pipeline(tmp_path, text), root="/r", state_dir="/s", metrics_port=1, endpoint="http://x")
 
 
@@ -161,13 +167,21 @@ def test_retarget(tmp_path: Path) -> None:
     here = verify.retarget(
         pipeline(tmp_path, text), root="/r", state_dir="/s", metrics_port=7, endpoint="http://x", tenants=True
     )
-    (source,) = here.sources
-    assert (source.base, source.start, source.ignore_older) == ("/r/tmp/ray", "beginning", None)
+    other, ray = here.sources
+    assert (ray.base, ray.start, ray.ignore_older) == ("/r/tmp/ray", "beginning", None)
+    assert other.paths == ("/r/var/log/x.log",)
     assert (here.collector.root, here.collector.state_dir, here.collector.metrics_port) == ("/r", "/s", 7)
     assert [(s.name, s.options["endpoint"], s.options["tenant"], s.sources) for s in here.sinks] == [
         ("loki", "http://x", "loki", ("ray",)),
-        ("two", "http://x", "two", ("ray",)),
+        ("two", "http://x", "two", ("other", "ray")),
     ]
+
+
+def test_retarget_of_what_stands_below_a_root(tmp_path: Path) -> None:
+    text = POLICY.replace("cluster: c", "collector: {root: /host}")
+    here = verify.retarget(pipeline(tmp_path, text), root="/r", state_dir="/s", metrics_port=7, endpoint="http://x")
+    other, ray = here.sources
+    assert (ray.base, other.paths) == ("/r/tmp/ray", ("/r/var/log/x.log",))
 
 
 def test_local_zone(monkeypatch: pytest.MonkeyPatch) -> None:
