@@ -24,8 +24,9 @@ Headers
  - A header counts only as a whole, as CATALOG.md writes it. F3 has two or three words before ` -- `; where there
    are more, as with a Serve deployment that has a blank in its name, level, time and message are read and no more.
  - F3 replica lines: `deployment` is the word after the time (`chain_Down`), `replica` the next, exactly the values of
-   the JSON twin's keys; `request_id` is the third where there is one. `controller` and `proxy` lines have no deployment
-   and no replica; the second word of a controller is its pid. `route` and `application` are in the JSON form only.
+   the JSON twin's keys; `request_id` is the third where there is one. Where an entry does not say them, the name of the
+   file does. `controller` and `proxy` lines have no deployment and no replica; the second word of a controller is its
+   pid. `route` and `application` are in the JSON form only.
  - F9: its number is the pid; the year is missing, hence the read time.
  - A line that begins with a date may have a fraction of one to nine digits after `,` or `.`; what follows (a zone, say)
    is not looked at. Its level is the next word, if that is one of the upper case words. A date that does not exist
@@ -109,7 +110,8 @@ ORIGINAL_OF = {"serve": "serve", "cpp": "core_worker", "driver": "worker"}
 DIGITS = frozenset("0123456789")
 HEX = frozenset("0123456789abcdef")
 UPPER = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
-WORD = UPPER | frozenset("abcdefghijklmnopqrstuvwxyz_") | DIGITS
+LOWER = frozenset("abcdefghijklmnopqrstuvwxyz")
+WORD = UPPER | LOWER | DIGITS | frozenset("_")
 BLANKS = " \t\r\v\f"
 
 LEVEL_LETTERS = {"T": "trace", "D": "debug", "I": "info", "W": "warn", "E": "error", "F": "fatal", "C": "fatal"}
@@ -216,7 +218,7 @@ def _classify(name: str) -> tuple[str | None, dict[str, str]]:
     if folder == "serve":
         kind, _, identity = stem.partition("_")
         if kind in ("controller", "proxy", "replica") and identity:
-            return "serve", {"pid": identity} if kind == "controller" and _all_in(identity, DIGITS) else {}
+            return "serve", _serve_named(kind, identity)
     if folder == "train":
         parts = stem.split("-")
         if len(parts) == 5 and parts[:2] == ["ray", "train"] and parts[2] in ("app", "sys"):
@@ -233,6 +235,16 @@ def _classify(name: str) -> tuple[str | None, dict[str, str]]:
             pid = stem.rpartition("_")[2]
             return folder, {"pid": pid} if _all_in(pid, DIGITS) else {}
     return None, {}
+
+
+def _serve_named(kind: str, identity: str) -> dict[str, str]:
+    """`controller_<pid>`, `replica_<app>_<deployment>_<8 characters>`."""
+    if kind == "controller" and _all_in(identity, DIGITS):
+        return {"pid": identity}
+    deployment, _, replica = identity.rpartition("_")
+    if kind == "replica" and deployment and len(replica) == 8 and _all_in(replica, LOWER | DIGITS):
+        return {"deployment": deployment, "replica": replica}
+    return {}
 
 
 def _is_worker_id(text: str) -> bool:

@@ -367,7 +367,7 @@ def test_fields_of_names() -> None:
     assert named("runtime_env_setup-ray_client_server_23000.log") == {}
     assert named(f"train/ray-train-app-worker-{WID}.log") == {"worker_id": WID}
     assert named("serve/controller_9.log") == {"pid": "9"}
-    assert named("serve/replica_a_b_12345678.log") == {}
+    assert named("serve/replica_a_b_12345678.log") == {"deployment": "a_b", "replica": "12345678"}
     assert named("export_events/event_EXPORT_TASK_9.log") == {"pid": "9"}
     assert named("export_events/event_EXPORT_DRIVER_JOB.log") == {}
 
