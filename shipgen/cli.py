@@ -174,6 +174,8 @@ def _choose(wanted: Sequence[str], policy: Policy, pipeline: Pipeline) -> list[C
 
 def _chosen(wanted: Sequence[str], policy: Policy, pipeline: Pipeline, found: list[Diagnostic]) -> list[Choice]:
     """Targets to render. With `all`, those that can't are named and left out; else each one that can't is an error."""
+    from shipgen.targets import plan
+
     choices = _choose(wanted, policy, pipeline)
     if not choices:
         raise UsageError("no target: give --target, or list targets in the policy")
@@ -185,6 +187,8 @@ def _chosen(wanted: Sequence[str], policy: Policy, pipeline: Pipeline, found: li
             else:
                 why = "; ".join(d.message for d in choice.diagnostics if d.severity is Severity.ERROR)
                 err(f"{choice.name} is left out: {why}")
+        for name in plan.not_rendered():
+            err(f"{name} is left out: not rendered yet by this release")
         return renders
     found += [d for c in choices for d in c.diagnostics]
     return choices

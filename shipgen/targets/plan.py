@@ -36,6 +36,11 @@ def names(wanted: Sequence[str], policy: Policy) -> tuple[str, ...]:
     return tuple(dict.fromkeys(asked)) or tuple(policy.data.get("targets", {}))
 
 
+def not_rendered() -> tuple[str, ...]:
+    """Targets of the policy language that this release does not render."""
+    return tuple(n for n in base.NAMES if n not in base.implemented())
+
+
 def choose(name: str, policy: Policy, pipeline: Pipeline) -> Choice:
     """Judge one target. Raises UsageError for a name that is no target."""
     if name not in base.NAMES:
