@@ -101,13 +101,14 @@ def nanoseconds(stamp: str) -> int:
 class FakeVector:
     """Vector's graph of transforms, run by the real VRL on events that come out of a source.
 
-    It reads what was rendered, as Vector would. What samples or throttles passes everything; a program that fails sends
-    the event as it was to `<id>.dropped`.
+    It reads what was rendered, as Vector would. What samples or throttles lets everything pass. Without ``rules`` these
+    do, too: a Ray source always has one.
     """
 
-    def __init__(self, config: Mapping[str, Any], zone: str = "UTC") -> None:
+    def __init__(self, config: Mapping[str, Any], zone: str = "UTC", *, rules: bool = True) -> None:
         self.config = config
         self.zone = zone
+        self.rules = rules
         self.readers: dict[str, list[str]] = defaultdict(list)
         for kind in ("transforms", "sinks"):
             for id_, component in config[kind].items():
@@ -126,7 +127,9 @@ class FakeVector:
                 got[reader].append({**event, "timestamp": stamp} if "timestamp" not in event else event)
                 continue
             transform = self.config["transforms"][reader]
-            if transform["type"] == "remap":
+            if not self.rules and reader.startswith("rule::"):
+                self._from(reader, event, stamp, got)
+            elif transform["type"] == "remap":
                 after = self._remap(transform, event, stamp)
                 if after is not None:
                     self._from(reader, *after, got)
