@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from functools import cache
+from collections.abc import Callable
+from functools import cache, wraps
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,17 @@ def _refuse_unquoted(value: Any) -> Any:
     if isinstance(value, Quoted | jinja2.Undefined):
         return value
     raise UnquotedError(f"printed without a quoting filter: {value!r}")
+
+
+def _defined(quote: Callable[..., Quoted]) -> Callable[..., Quoted]:
+    @wraps(quote)
+    def checked(*values: Any) -> Quoted:
+        for value in values:
+            if isinstance(value, jinja2.Undefined):
+                str(value)  # raises, and names it
+        return quote(*values)
+
+    return checked
 
 
 def templates_dir() -> Path:
@@ -80,7 +92,7 @@ def environment() -> jinja2.Environment:
         newline_sequence="\n",
     )
     # of Jinja2's own filters none that passes text on unquoted, as `safe` and `tojson` do
-    env.filters = {**FILTERS, "join": env.filters["join"]}
+    env.filters = {"join": env.filters["join"]} | {name: _defined(quote) for name, quote in FILTERS.items()}
     return env
 
 
