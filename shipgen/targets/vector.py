@@ -9,7 +9,7 @@ and 0.57.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
@@ -212,26 +212,26 @@ class _Config:
         own."""
         shared, rest = common.shared_rules(self.pipeline)
         heads = dict(outputs)
-        for rule in shared:
-            heads |= self.apply(rule, heads, "")
+        for rules in steps(shared):
+            heads |= self.apply(rules, heads, "")
         for sink in self.pipeline.sinks:
             own = {name: heads[name] for name in sink.sources}
             if self.marked and len(sink.sources) < len(heads):
                 of = {"kind": "from", "marks": [self.marked[name] for name in sink.sources]}
                 id_ = self.filter(f"from::{sink.name}", joined(own), of, role="from")
                 own = {name: [id_] for name in own}
-            for rule in rest:
-                if rule.sinks is None or sink.name in rule.sinks:
-                    own = self.apply(rule, own, f"::{sink.name}")
+            for rules in steps(rule for rule in rest if rule.sinks is None or sink.name in rule.sinks):
+                own = self.apply(rules, own, f"::{sink.name}")
             inputs = joined(own)
             if sink.when != ALWAYS:
                 inputs = [self.filter(f"when::{sink.name}", inputs, condition_context(sink.when), role="when")]
             self.sink(sink, inputs)
 
-    def apply(self, rule: Rule, heads: Mapping[str, list[str]], suffix: str) -> dict[str, list[str]]:
-        """Adds one rule behind the given outputs; gives the outputs behind it."""
+    def apply(self, rules: Sequence[Rule], heads: Mapping[str, list[str]], suffix: str) -> dict[str, list[str]]:
+        """Adds one step behind the given outputs; gives the outputs behind it."""
         inputs = joined(heads)
-        id_ = f"rule::{rule.name}{suffix}"
+        rule = rules[0]
+        id_ = f"rule::{'+'.join(r.name for r in rules)}{suffix}"
         when, options = condition_context(rule.when), rule.options
         unless = {"kind": "not", "of": when}
         after = [id_]
@@ -247,10 +247,12 @@ class _Config:
         elif rule.action == "add":
             self.remap(id_, inputs, "vector/add.vrl.j2", {"when": when, "fields": list(options.items())}, role="rule")
         else:
-            program = {"when": when, **redaction(options)}
+            program: dict[str, Any] = {
+                "redactions": [{"when": condition_context(r.when), **redaction(r.options)} for r in rules]
+            }
             self.remap(id_, inputs, "vector/redact.vrl.j2", program, role="rule", fail_closed=True)
             program = {"marked": bool(self.marked)}
-            after.append(self.remap(f"failed::{rule.name}{suffix}", [f"{id_}.dropped"],
+            after.append(self.remap(id_.replace("rule::", "failed::", 1), [f"{id_}.dropped"],
                                     "vector/redaction_failed.vrl.j2", program, role="failed"))
         return dict.fromkeys(heads, after)
 
@@ -319,6 +321,19 @@ class _Config:
         path = PurePosixPath(ref.name)
         backend = self.secret_dirs.setdefault(str(path.parent), f"files{len(self.secret_dirs)}")
         return {"file": f"{backend}.{path.name}"}
+
+
+def steps(rules: Iterable[Rule]) -> list[tuple[Rule, ...]]:
+    """Rules as they follow each other, neighbouring redactions as one. A redaction has two outputs that meet again behind
+    it, and Vector compiles what follows once for each way through them: with eight in a row it took two minutes to start
+    (`possible_definitions` in `src/topology/schema.rs`, 0.57, never fills its cache)."""
+    groups: list[tuple[Rule, ...]] = []
+    for rule in rules:
+        if rule.action == "redact" and groups and groups[-1][0].action == "redact":
+            groups[-1] += (rule,)
+        else:
+            groups.append((rule,))
+    return groups
 
 
 def joined(outputs: Mapping[str, list[str]]) -> list[str]:
