@@ -156,7 +156,7 @@ CORNERS: dict[str, tuple[str, bytes | str]] = {
     "Serve's controller and proxy": (
         "serve/controller_12.log", f"INFO {AT},438 controller 13 -- m\nINFO {AT},438 proxy ::1 r -- m\n"),
     "F9": (
-        "raylet.err", "I1201 05:31:12.796560   13308 fork_posix.cc:71] Other\nmore\nF1201 05:31:12.796560 1 a.cc:2] x\n"),
+        "raylet.err", "I1201 05:31:12.796560   13308 fork.cc:71] Other\nmore\nF1201 05:31:12.796560 1 a.cc:2] x\n"),
     "F2b": (
         f"{WORKER}.err",
         f"{PYTHON} {IDS} actor_id=ef task_id=01 task_name=my task task_func_name=m.f actor_name=A {NS}\n"
