@@ -49,13 +49,15 @@ SHARED: tuple[Row, ...] = (
     Row("rotation.**", _X, "Ray's environment, logrotate and `explain`"),
     Row("relay.**", _X, "for targets that cannot reach a sink on their own"),
     Row("sources.<verl>.**", _N, "sources of type verl come with a later release", "use type: file"),
-    Row("sinks.<elasticsearch>.**", _N, "this sink comes with a later release", "loki, file and console are there"),
-    Row("sinks.<opensearch>.**", _N, "this sink comes with a later release", "loki, file and console are there"),
-    Row("sinks.<s3>.**", _N, "this sink comes with a later release", "loki, file and console are there"),
-    Row("sinks.<kafka>.**", _N, "this sink comes with a later release", "loki, file and console are there"),
-    Row("sinks.<http>.**", _N, "this sink comes with a later release", "loki, file and console are there"),
 )
 """Rows that hold for every target."""
+
+
+def _later(*sinks: str) -> tuple[Row, ...]:
+    """Rows of sinks that a target does not render yet."""
+    return tuple(Row(f"sinks.<{sink}>.**", _N, "this sink comes with a later release", "use another target for it")
+                 for sink in sinks)
+
 
 TABLE: dict[str, tuple[Row, ...]] = {
     "vector": (
@@ -77,6 +79,7 @@ TABLE: dict[str, tuple[Row, ...]] = {
             "use block or drop_newest", values=frozenset({"drop_oldest"})),
         Row("sinks.*.retry.give_up_after", values=frozenset({"never"})),
         Row("sinks.*.retry.give_up_after", _A, "Vector counts attempts; as many are made as the pauses fill that time"),
+        *_later("elasticsearch", "opensearch", "s3", "kafka", "http"),
         *SHARED,
         Row("**"),
     ),
