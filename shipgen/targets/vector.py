@@ -440,10 +440,6 @@ class Vector:
             if name == "timestamp":
                 yield Finding("unsupported", Severity.ERROR, where,
                               "Vector keeps the time of a record in the field `timestamp`", "choose another name")
-        for rule in pipeline.rules:
-            if rule.action == "limit" and rule.options["records"] > 4_294_967_295:
-                yield Finding("unsupported", Severity.ERROR, ("parsing", "rules", rule.index, "limit", "records"),
-                              "Vector counts to 4294967295", "use a smaller number and period")
 
     def files(self, pipeline: Pipeline, version: str) -> Iterable[File]:
         """`vector/vector.yaml`."""
