@@ -270,7 +270,7 @@ def _time_fault(one: Expected, entry: Entry, circumstances: Circumstances) -> tu
     own = own_time(entry)
     if own is None:
         return shown(one.time_ns), entry.metadata.get("entry_time", "the time it was read")
-    if own != one.time_ns and not _either_reading(one.time_ns, own, circumstances.zone):
+    if own != one.time_ns and not either_reading(one.time_ns, own, circumstances.zone):
         return shown(one.time_ns), shown(own)
     if "entry_time" not in entry.metadata:
         return None
@@ -284,7 +284,7 @@ def _time_fault(one: Expected, entry: Entry, circumstances: Circumstances) -> tu
     return None
 
 
-def _either_reading(wanted: int, given: int, zone: str) -> bool:
+def either_reading(wanted: int, given: int, zone: str) -> bool:
     """Does the hour in which clocks change explain the difference?"""
     apart = abs(wanted - given)
     if apart > 2 * 3600 * _SECOND or apart % (1800 * _SECOND):

@@ -5,7 +5,7 @@ gives a regex is one used, by RE2, the engine that defines the subset a policy m
 something open, this is how it is read here:
 
  - An entry is a line, or with `multiline` all lines up to the next in which `start` is found; lines before the first
-   start are an entry too. Blank lines at either end of an entry are cut, and blank lines alone make none.
+   start are records one by one. Blank lines at either end of an entry are cut, and blank lines alone make none.
  - A line of more than `max_line` bytes is cut, or with `on_long_line: skip` left out before lines are joined. An entry
    of more than `max_lines` lines or `max_entry` bytes is cut.
  - A regex is searched in the first line, without colour codes; what follows joins the message, as it does behind a
@@ -66,8 +66,11 @@ class Reader:
         if self.source.multiline is None:
             return [[line] for line in lines]
         groups: list[list[str]] = []
+        started = False
         for line in lines:
-            if not groups or _search(self.source.multiline.start, line) is not None:
+            starts = _search(self.source.multiline.start, line) is not None
+            started = started or starts
+            if starts or not started:
                 groups.append([])
             groups[-1].append(line)
         return groups
