@@ -305,6 +305,7 @@ class _Config:
             "not_metadata": taken_away if len(taken_away) < len(metadata) else None,
             "late": options["late"], "line": options["line"], "static": list(labels["static"].items()),
             "label_fields": labels["fields"], "metadata": metadata,
+            "protobuf": compression(options["compression"])[0] == "snappy",
             "max_behind": common.max_behind(server), "max_ahead": common.MAX_AHEAD,
             "max_line_size": None if common.lines_fit(self.pipeline, options) else server["max_line_size"],
         }
@@ -324,9 +325,9 @@ class _Config:
 
 
 def steps(rules: Iterable[Rule]) -> list[tuple[Rule, ...]]:
-    """Rules as they follow each other, neighbouring redactions as one. A redaction has two outputs that meet again behind
-    it, and Vector compiles what follows once for each way through them: with eight in a row it took two minutes to start
-    (`possible_definitions` in `src/topology/schema.rs`, 0.57, never fills its cache)."""
+    """Rules as they follow each other, neighbouring redactions as one. A redaction has two outputs that meet again
+    behind it, and Vector compiles what follows once for each way through them: with eight in a row it took two minutes
+    to start (`possible_definitions` in `src/topology/schema.rs`, 0.57, never fills its cache)."""
     groups: list[tuple[Rule, ...]] = []
     for rule in rules:
         if rule.action == "redact" and groups and groups[-1][0].action == "redact":
