@@ -78,7 +78,10 @@ class Target(Protocol):
 NAMES = ("vector", "fluentbit", "fluentd", "filebeat", "promtail")
 """Targets of the policy language. A name without a module of its own is not rendered yet."""
 
-_MODULES = {"vector": "shipgen.targets.vector"}
+_MODULES = {
+    "vector": "shipgen.targets.vector",
+    "fluentd": "shipgen.targets.fluentd",
+}
 
 
 def implemented() -> tuple[str, ...]:
