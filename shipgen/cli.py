@@ -79,12 +79,19 @@ def err(text: str) -> None:
     click.echo(text, err=True)
 
 
+INTERRUPTED = 130
+"""Exit code of a run that Ctrl-C ended, as shells have it; 1 would read as loss."""
+
+
 class Group(click.Group):
     """Turns shipgen's errors into a report and an exit code, whichever command they come from."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return self.reported(ctx)
+        except KeyboardInterrupt:
+            err("interrupted")
+            return ctx.exit(INTERRUPTED)
         except BrokenPipeError:
             sys.stderr.close()
         except OSError as error:  # the stream's own: files that a command names are looked after where they are opened
@@ -136,10 +143,12 @@ def run(style: str, strict: bool) -> Run:
 @main.command()
 @click.option("--for", "kind", type=click.Choice(["ray", "verl", "file"]), default="ray", show_default=True,
               help="What the policy is about.")
-def init(kind: str) -> None:
+@shared
+def init(kind: str, style: str, strict: bool) -> None:
     """Write a short commented policy that validates to stdout."""
     from shipgen.policy.starters import starter
 
+    run(style, strict)
     out(starter(kind))
 
 
@@ -359,18 +368,22 @@ def verify(policies: tuple[str, ...], target: str, logs: Path | None, kind: str 
 
 
 @main.command()
-def schema() -> None:
+@shared
+def schema(style: str, strict: bool) -> None:
     """Write the JSON Schema of the policy language to stdout, for editors."""
     import json
 
     from shipgen.policy.schema import json_schema
 
+    run(style, strict)
     out(json.dumps(json_schema(), indent=2) + "\n")
 
 
 @main.command(name="targets")
-def list_targets() -> None:
-    """List targets, the versions that shipgen knows, and what they can't do exactly."""
-    from shipgen.targets.listing import listing
+@shared
+def list_targets(style: str, strict: bool) -> None:
+    """List targets, the versions that shipgen knows, and what they can't do exactly; with --format json as JSON."""
+    from shipgen.targets import listing
 
-    out(listing())
+    run(style, strict)
+    out(listing.as_json() if style == "json" else listing.listing())

@@ -52,7 +52,9 @@ class Target(Protocol):
 class Scenario(Protocol):
     """What happens to log files while a shipper reads them."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """What the report calls it."""
 
     def before(self, stage: Stage) -> None:
         """Write what is there when the shipper starts."""
@@ -276,7 +278,7 @@ class _Job:
             bundle=bundle,
             state=state,
             logs=root,
-            env={"TZ": local_zone(), **env},
+            env={"TZ": local_zone(), "HOSTNAME": self.runner.node, **env},
             program=getattr(self.target, "image_program", ""),
             ready=getattr(self.target, "ready_line", ""),
         )

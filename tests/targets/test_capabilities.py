@@ -10,7 +10,7 @@ from making import judged, policy
 from shipgen.diagnostics import Severity
 from shipgen.policy import model
 from shipgen.targets import base, capabilities, listing
-from shipgen.targets.capabilities import TABLE, Row, Status, look_up, not_exact, rows
+from shipgen.targets.capabilities import TABLE, Row, Status, deviations, look_up, rows
 
 LEAVES = model.leaves()
 SAID = {Status.APPROXIMATED, Status.UNSUPPORTED, Status.NOT_YET}
@@ -85,7 +85,7 @@ def test_values_and_versions_narrow_a_row(monkeypatch: pytest.MonkeyPatch) -> No
     assert status((0, 50), 2) is Status.ELSEWHERE
     assert status((0, 56), 2) is Status.EXACT
     assert status((0, 57), 1) is Status.EXACT
-    assert not_exact("vector", (0, 50), [("a",), ("b",)]) == [(("a",), first)]
+    assert deviations("vector", (0, 50), [("a",), ("b",)]) == [first]
 
 
 # --- what the user is told ---
@@ -156,7 +156,7 @@ def test_listing_names_all_targets_and_what_they_lack() -> None:
         assert f"{name}:" in text
     for target in base.implemented():
         newest = base.release(base.get(target).versions[-1])
-        for _, row in not_exact(target, newest, LEAVES):
+        for row in deviations(target, newest, LEAVES):
             assert row.text in text
     assert text.count("this sink comes with a later release") == 5 * len(base.implemented())
 

@@ -13,10 +13,10 @@ from shipgen.catalog import measured, ray
 from shipgen.catalog.ray import Rotates
 from shipgen.pipeline import conditions, resolve, rotation
 from shipgen.policy import load
+from shipgen.policy.model import leaves
 from shipgen.targets import base, capabilities, plan
-from shipgen.targets.capabilities import Row, Status
+from shipgen.targets.capabilities import Row, Status, deviations
 from shipgen.targets.explain import explain, wording
-from shipgen.targets.explain.shippers import deviations
 from shipgen.targets.plan import Choice
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -326,10 +326,10 @@ def test_a_delivery_that_a_target_does_not_have(told: Any, monkeypatch: pytest.M
 def test_what_is_not_exact_in_the_policy_comes_first(told: Any) -> None:
     page = told(sources={"ray": {"type": "ray", "ignore_older": "7d"}})
     here, elsewhere = page.section("Targets").split("Not exact elsewhere in the language")
-    (row,) = (r for r in deviations("vector", (0, 57)) if r.leaf == "sources.*.ignore_older")
+    (row,) = (r for r in deviations("vector", (0, 57), leaves()) if r.leaf == "sources.*.ignore_older")
     assert f"`sources.ray.ignore_older`: approximated: {row.text}" in here
     assert row.text not in elsewhere
-    for other in deviations("vector", (0, 57)):
+    for other in deviations("vector", (0, 57), leaves()):
         assert (other.text in elsewhere) == (other is not row)
 
 
@@ -364,11 +364,11 @@ def test_other_keys_are_counted(told: Any) -> None:
 
 def test_rows_behind_one_that_holds_for_some_values_are_found() -> None:
     """`give_up_after: never` is exact, any other value is not."""
-    assert "sinks.*.retry.give_up_after" in {row.leaf for row in deviations("vector", (0, 57))}
+    assert "sinks.*.retry.give_up_after" in {row.leaf for row in deviations("vector", (0, 57), leaves())}
     for name in base.implemented():
         for row in capabilities.TABLE[name]:
             wanted = row.status not in (Status.EXACT, Status.ELSEWHERE)
-            assert (row in deviations(name, (0, 57))) == wanted
+            assert (row in deviations(name, (0, 57), leaves())) == wanted
 
 
 # --- rotation and Ray's environment ---

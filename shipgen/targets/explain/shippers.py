@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Sequence
 
 from shipgen.diagnostics import Diagnostic, Severity, ordered
 from shipgen.policy import Policy
 from shipgen.policy.model import leaves
 from shipgen.targets import base, capabilities
-from shipgen.targets.capabilities import Row, Status
+from shipgen.targets.capabilities import Status
 from shipgen.targets.explain.wording import Page, code, count, listing
 from shipgen.targets.plan import Choice, given_leaves
 
@@ -80,38 +80,10 @@ def _exact(page: Page, policy: Policy, choice: Choice) -> None:
 def _rest(page: Page, choice: Choice, said: Collection[str]) -> None:
     """What else of the language the target does not do exactly."""
     by_reason: dict[tuple[Status, str], list[str]] = {}
-    for row in deviations(choice.name, table_version(choice)):
+    for row in capabilities.deviations(choice.name, table_version(choice), leaves()):
         if row.text not in said:
-            by_reason.setdefault((row.status, row.text), []).append(code(leaf_words(row)))
+            by_reason.setdefault((row.status, row.text), []).append(code(capabilities.in_words(row)))
     if by_reason:
         page.point("Not exact elsewhere in the language")
     for (status, why), words in by_reason.items():
         page.point(f"{listing(words)}: {status.value.replace('-', ' ')}: {why}", 1)
-
-
-# --- the table, read for people ---
-
-
-def leaf_words(row: Row) -> str:
-    """The leaves that a row speaks of, with the values it is limited to: ``sinks.*.buffer.when_full: drop_oldest``."""
-    return row.leaf.removesuffix(".**") + (f": {' | '.join(sorted(row.values))}" if row.values else "")
-
-
-def deviations(target: str, version: tuple[int, int]) -> list[Row]:
-    """Rows that say that a target does some leaf, with some value, not exactly in a version; in the table's order."""
-    found = {
-        row
-        for leaf in leaves()
-        for row in _counting(capabilities.rows(target, leaf), version)
-        if row.status not in (Status.EXACT, Status.ELSEWHERE)
-    }
-    return [row for row in capabilities.TABLE[target] if row in found]
-
-
-def _counting(rows: Iterable[Row], version: tuple[int, int]) -> Iterator[Row]:
-    """Rows that count for some value of a leaf: those limited to values, up to the first that holds for all others."""
-    for row in rows:
-        if row.since <= version < row.before:
-            yield row
-            if not row.values:
-                return
