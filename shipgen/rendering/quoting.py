@@ -255,6 +255,79 @@ def prose(text: str) -> Quoted:
     return Quoted("".join(p if i % 2 else re.sub(r"[\\`*\[\]<>|]", r"\\\g<0>", p) for i, p in enumerate(parts)))
 
 
+# -- Promtail: Go templates, and YAML that its optional expansion of variables (drone/envsubst, `-config.expand-env`)
+# leaves as it is. That expansion changes `${`, `$$`, two backslashes and a backslash before a slash, and nothing else.
+
+_EXPANDED = re.compile(r"\$[{$]|\\[\\/]")
+
+
+def promtail_yaml(value: str | int | float | bool) -> Quoted:
+    """A YAML scalar that means the same whether Promtail expands variables in the file or not."""
+    if isinstance(value, bool | int | float):
+        return Quoted(json.dumps(value))
+    if value.isprintable() and value.isascii() and not _EXPANDED.search(value):
+        return Quoted("'" + value.replace("'", "''") + "'")
+    return Quoted('"' + "".join(c if c.isprintable() and c not in '"\\$' else _escape(c) for c in value) + '"')
+
+
+def _escape(char: str) -> str:
+    """A character by its number, as YAML and Go read it alike."""
+    code = ord(char)
+    return f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def promtail_env(name: str) -> Quoted:
+    """A reference to an environment variable, for a Promtail that expands them."""
+    return Quoted(f"'${{{env_name(name)}}}'")
+
+
+def go_ms(milliseconds: int) -> Quoted:
+    """A duration as Go reads it."""
+    return Quoted(f"'{int(milliseconds)}ms'")
+
+
+def go_string(value: str) -> Quoted:
+    """A string literal of Go's templates: in back-ticks where that is the same text, else with all but the plainest
+    characters escaped."""
+    as_it_is = re.fullmatch(r"[ !#-;=?-_a-z{|}~]*", value) and not _EXPANDED.search(value) and "{{" not in value
+    if "\\" in value and as_it_is:
+        return Quoted(f"`{value}`")
+    plain = " _.,:;=+*/()?!@#%&|~^-[]"
+    return Quoted('"' + "".join(c if c.isascii() and (c.isalnum() or c in plain) else _escape(c) for c in value) + '"')
+
+
+def go_number(value: int | float) -> Quoted:
+    """A number in Go's templates."""
+    return Quoted(repr(value))
+
+
+def go_field(name: str) -> Quoted:
+    """A value that an earlier stage found, in Go's templates."""
+    return Quoted("." + str(vrl_name(name)))
+
+
+def go_key(name: str) -> Quoted:
+    """What stands in front of a value in logfmt, a line for each, as a string of Go's templates."""
+    return go_string(f"\n{vrl_name(name)}=")
+
+
+def go_program(source: Quoted, width: int) -> Quoted:
+    """A Go template whose actions stand between `<<` and `>>`, as the lines of a YAML block scalar. What is between the
+    actions is white space and is trimmed, so only actions print."""
+    if not isinstance(source, Quoted):
+        raise TypeError("not a quoted program")
+    lines = [line.strip() for line in str(source).replace("<<", "{{-").replace(">>", "-}}").split("\n")]
+    text = ("\n" + " " * width).join(line for line in lines if line)
+    if re.sub(r"\{\{-.*?-\}\}|\s", "", text) or _EXPANDED.search(text):
+        raise ValueError("not a program of actions alone, or one that the expansion of variables would change")
+    return Quoted(text)
+
+
+def go_literal(text: str) -> Quoted:
+    """A Go template that prints exactly this text, as a YAML scalar."""
+    return promtail_yaml("{{ " + str(go_string(text)) + " }}" if text else "")
+
+
 # -- Fluentd: its own grammar, in which nothing within single quotes is evaluated but an escaped quote and an escaped
 # backslash (`lib/fluent/config/literal_parser.rb`, 1.19), and Ruby, whose single-quoted strings are the same.
 
@@ -359,6 +432,7 @@ FILTERS: dict[str, Callable[..., Quoted]] = {
         *(yaml, vector_yaml, vector_regex, program, indented, vector_template, vector_fields, vector_compression),
         *(vector_secret, vector_env, vrl_string, vrl_regex, vrl_path, vrl_key, vrl_name, vrl_int, vrl_bool),
         *(env_name, env_value, path_literal, logrotate_word, comment, code_span, prose),
+        *(promtail_yaml, promtail_env, go_string, go_number, go_field, go_key, go_ms, go_program, go_literal),
         *(fluentd, fluentd_json, fluentd_ms, fluentd_paths, fluentd_tag, fluentd_label),
         *(ruby_string, ruby_regex, ruby_name),
     )

@@ -81,6 +81,7 @@ NAMES = ("vector", "fluentbit", "fluentd", "filebeat", "promtail")
 _MODULES = {
     "vector": "shipgen.targets.vector",
     "fluentd": "shipgen.targets.fluentd",
+    "promtail": "shipgen.targets.promtail",
 }
 
 

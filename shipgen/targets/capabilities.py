@@ -87,8 +87,8 @@ TABLE: dict[str, tuple[Row, ...]] = {
         Row("**"),
     ),
     "promtail": (
-        Row("rotation.by", _A, "logrotate's copies are not read; what is written between a copy and the truncation is lost",
-            "use by: ray", values=frozenset({"logrotate"})),
+        Row("rotation.by", _A, "logrotate's copies are not read; what is written between a copy and the truncation is "
+            "lost", "use by: ray", values=frozenset({"logrotate"})),
         Row("sources.*.start", _U, "Promtail reads every file that it does not know from its beginning",
             "use start: beginning, or another target", values=frozenset({"end"})),
         Row("sources.*.rotated", _U, "Promtail knows files by their path, so it would read every backup again from "
@@ -110,9 +110,9 @@ TABLE: dict[str, tuple[Row, ...]] = {
         Row("sinks.<s3>.**", _U, _ONLY_LOKI, _OTHER_TARGET),
         Row("sinks.<kafka>.**", _U, _ONLY_LOKI, _OTHER_TARGET),
         Row("sinks.<http>.**", _U, _ONLY_LOKI, _OTHER_TARGET),
-        Row("sinks.<loki>.delivery", _U, "Promtail counts lines as read before Loki has them: killed while Loki was down, "
-            "it lost 746 of 2,149", "leave delivery out, or use a target that keeps what is not delivered, such as vector",
-            values=frozenset({"at_least_once"})),
+        Row("sinks.<loki>.delivery", _U, "Promtail counts lines as read before Loki has them: killed while Loki was "
+            "down, it lost 746 of 2,149", "leave delivery out, or use a target that keeps what is not delivered, "
+            "such as vector", values=frozenset({"at_least_once"})),
         Row("sinks.<loki>.buffer.max_size", _U, "Promtail has no disk buffer; while Loki is down it stops reading",
             "leave buffer out, or use another target"),
         Row("sinks.<loki>.buffer.when_full", _U, "Promtail has no disk buffer; while Loki is down it stops reading",
@@ -123,8 +123,8 @@ TABLE: dict[str, tuple[Row, ...]] = {
         Row("sinks.<loki>.compression.codec", _U, "Promtail compresses with snappy, always", "use compression: auto"),
         Row("sinks.<loki>.compression.level", _U, "snappy has no levels", "use compression: auto"),
         Row("sinks.<loki>.retry.give_up_after", values=frozenset({"never"})),
-        Row("sinks.<loki>.retry.give_up_after", _A, "Promtail counts attempts; as many are made as the pauses fill that "
-            "time"),
+        Row("sinks.<loki>.retry.give_up_after", _A, "Promtail counts attempts; as many are made as the pauses fill "
+            "that time"),
         *SHARED,
         Row("**"),
     ),

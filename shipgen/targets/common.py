@@ -19,6 +19,8 @@ ALWAYS_METADATA = ("parse_error", "entry_time", "time_source", "truncated")
 """Structured metadata of a Loki sink whatever the policy lists."""
 EPOCHS = {"epoch_s": 1_000_000_000, "epoch_ms": 1_000_000, "epoch_us": 1_000, "epoch_ns": 1}
 """Time layouts that are numbers, and what one of them is in nanoseconds."""
+EPOCH_DIGITS = {layout: len(str(unit)) - 1 for layout, unit in EPOCHS.items()}
+"""Time layouts that are numbers, and the digits of a nanosecond behind their point."""
 
 
 def max_behind(server: Mapping[str, Any]) -> int:
