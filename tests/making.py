@@ -28,6 +28,11 @@ Record = dict[str, Any]
 TREES = Path(__file__).parent / "data" / "ray-logs"
 TREE_NAMES = ("text", "json", "rotated", "text-worker-node", "process-exit")
 LOKI = {"type": "loki", "endpoint": "http://loki:3100"}
+FILE = {"type": "file", "paths": ["/var/log/app/*.log"]}
+
+VARIABLE = re.compile(r"\$\$|\$([\w.]+)|\$\{([\w.]+)(?:(:?-|:?\?)([^}]*))?\}")
+SECRET = re.compile(r"SECRET\[(\w+)\.([\w.\-/]+)\]")
+"""What Vector looks for in the text of a file, before it reads the YAML: its own two regexes, in Python."""
 
 
 def policy(**parts: Any) -> dict[str, Any]:
@@ -66,9 +71,19 @@ def config_text(data: Mapping[str, Any]) -> str:
     return rendered(data).files["vector/vector.yaml"].decode()
 
 
+class _Unique(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """YAML in which no key stands twice, as Vector wants it."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        assert len(set(keys)) == len(keys), f"a key stands twice: {keys}"
+        found: dict[Any, Any] = super().construct_mapping(node, deep)
+        return found
+
+
 def config_of(data: Mapping[str, Any]) -> dict[str, Any]:
     """`vector.yaml`, read back."""
-    parsed: dict[str, Any] = yaml.load(config_text(data), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    parsed: dict[str, Any] = yaml.load(config_text(data), Loader=_Unique)
     return parsed
 
 
@@ -150,8 +165,9 @@ class FakeVector:
         return bool(after["holds"])
 
 
+# the compiler must not know that it is a time, as in Vector
 _GIVE_TIME = """stamp = replace(string!(."@time"), " UTC", "")
-.timestamp = parse_timestamp!(stamp, "%Y-%m-%d %H:%M:%S%.f", timezone: "UTC")
+.timestamp = get!({"at": parse_timestamp!(stamp, "%Y-%m-%d %H:%M:%S%.f", timezone: "UTC")}, ["at"])
 del(."@time")
 """
 

@@ -14,17 +14,13 @@ import re2
 import yaml
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
-from making import run
+from making import SECRET, VARIABLE, run
 
 from shipgen.policy.regex import RegexError, check
 from shipgen.rendering import quoting
 from shipgen.rendering.environment import environment, templates_dir
 
 FEW = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
-
-VARIABLE = re.compile(r"\$\$|\$([\w.]+)|\$\{([\w.]+)(?:(:?-|:?\?)([^}]*))?\}")
-SECRET = re.compile(r"SECRET\[(\w+)\.([\w.\-/]+)\]")
-"""What Vector looks for in the text of a file, before it reads the YAML: its own two regexes, in Python."""
 
 HOSTILE = [
     "", " ", "a b ", "'", '"', "\\", "\\\\", "\\'", "$", "$$", "$X", "${X}", "${X:-y}", "$.", "{{ x }}", "{{{x}}}",
