@@ -376,6 +376,7 @@ CODES: dict[str, str] = {
     "conflict": "Two settings that exclude each other.",
     "literal-secret": "A secret stands in the policy instead of a reference to one.",
     "regex-outside-subset": "A regex that the shippers' engines do not all read alike.",
+    "inode-reuse": "A shipper may take a new file for an old one whose inode it got.",
     "high-cardinality-label": "A label with so many values that Loki would suffer.",
     "too-many-labels": "More labels than Loki takes.",
     "no-certain-label": "A Loki sink has no label that every record carries.",
