@@ -84,10 +84,16 @@ class Expected:
         mine, theirs = _object(wanted_first), _object(given_first)
         if mine is None or theirs is None or not self._text_agrees(wanted_rest, given_rest):
             return False
-        keys = mine.keys() - VOLATILE if self.json_line else mine.keys()
-        return keys == theirs.keys() - (VOLATILE if self.json_line else set()) and all(
-            self._text_agrees(_text(mine[key]), _text(theirs[key])) for key in keys
-        )
+        if self.json_line:
+            mine, theirs = ({k: v for k, v in entry.items() if k not in VOLATILE} for entry in (mine, theirs))
+        return self._values_agree(mine, theirs)
+
+    def _values_agree(self, mine: Any, theirs: Any) -> bool:
+        if isinstance(mine, dict) and isinstance(theirs, dict):
+            return mine.keys() == theirs.keys() and all(self._values_agree(mine[key], theirs[key]) for key in mine)
+        if isinstance(mine, list) and isinstance(theirs, list):
+            return len(mine) == len(theirs) and all(map(self._values_agree, mine, theirs))
+        return self._text_agrees(_text(mine), _text(theirs))
 
 
 def visible(text: str) -> str:
