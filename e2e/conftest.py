@@ -28,6 +28,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="fail where a shipper or Loki is missing, instead of skipping the test",
     )
+    parser.addoption(
+        "--update-parity",
+        action="store_true",
+        help="write the records that real shippers deliver in this run into the parity cases",
+    )
 
 
 @cache
