@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from itertools import pairwise
 from math import isfinite
@@ -73,11 +73,21 @@ def indented(source: Quoted, width: int) -> Quoted:
     return Quoted(("\n" + " " * width).join(line for line in str(source).split("\n") if line.strip()))
 
 
-def vector_template(text: str) -> Quoted:
-    """Literal text in an option of Vector that is a template: `%` is strftime there."""
-    if "{{" in text:
+def vector_template(parts: str | Sequence[tuple[str, str]]) -> Quoted:
+    """An option of Vector that is a template: literal text, or pieces that are `text`, a `field` or a format of the
+    record's `time`. Neither `%` nor two braces can be escaped there: text that has no format of a time in it stays as
+    it is, doubled signs too (tried on 0.57)."""
+    written, fields = "", []
+    for kind, text in [("text", parts)] if isinstance(parts, str) else parts:
+        if kind == "field":
+            fields.append(text)
+            text = f"{{{{ {text} }}}}"
+        elif kind == "text" and "%" in text:
+            raise ValueError("Vector's templates have no escape for a percent sign")
+        written += text
+    if re.findall(r"\{\{([^}]*)\}\}", written) != [f" {field} " for field in fields]:
         raise ValueError("Vector's templates have no escape for two braces")
-    return vector_yaml(text.replace("%", "%%"))
+    return vector_yaml(written)
 
 
 def vector_fields(fields: list[str]) -> Quoted:
@@ -98,16 +108,16 @@ def vrl_key(name: str) -> Quoted:
     return Quoted('"' + str(vrl_name(name)) + '"')
 
 
-def vector_secret(backend_and_key: str) -> Quoted:
-    """A reference to a secret of one of the file's own backends."""
+def vector_secret(backend_and_key: str, before: str = "") -> Quoted:
+    """A reference to a secret of one of the file's own backends, behind a word of shipgen's own."""
     if not re.fullmatch(r"[A-Za-z0-9_]+\.[A-Za-z0-9_.-]+", backend_and_key):
         raise ValueError(f"not a reference that Vector reads: {backend_and_key!r}")
-    return Quoted(f'"SECRET[{backend_and_key}]"')
+    return Quoted(f'"{before}SECRET[{backend_and_key}]"')
 
 
-def vector_env(name: str) -> Quoted:
+def vector_env(name: str, before: str = "") -> Quoted:
     """A reference to an environment variable that must be set, for versions of Vector that expand them."""
-    return Quoted(f'"${{{name}:?{name} is not set}}"')
+    return Quoted(f'"{before}${{{name}:?{name} is not set}}"')
 
 
 _VRL_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\0": r"\0"})

@@ -53,7 +53,7 @@ SHARED: tuple[Row, ...] = (
 """Rows that hold for every target."""
 
 
-def _later(*sinks: str) -> tuple[Row, ...]:
+def later(*sinks: str) -> tuple[Row, ...]:
     """Rows of sinks that a target does not render yet."""
     return tuple(Row(f"sinks.<{sink}>.**", _N, "this sink comes with a later release", "use another target for it")
                  for sink in sinks)
@@ -80,9 +80,11 @@ TABLE: dict[str, tuple[Row, ...]] = {
             "by a hash of the field; records without the field are sampled one by one"),
         Row("sinks.*.buffer.when_full", _U, "Vector's disk buffer cannot drop its oldest records",
             "use block or drop_newest", values=frozenset({"drop_oldest"})),
+        Row("sinks.<kafka>.tls.server_name", _U, "librdkafka checks a broker's certificate for the address that the broker "
+            "goes by", "leave it out; the certificate must carry that name"),
+        Row("sinks.<kafka>.retry.give_up_after"),
         Row("sinks.*.retry.give_up_after", values=frozenset({"never"})),
         Row("sinks.*.retry.give_up_after", _A, "Vector counts attempts; as many are made as the pauses fill that time"),
-        *_later("elasticsearch", "opensearch", "s3", "kafka", "http"),
         *SHARED,
         Row("**"),
     ),
