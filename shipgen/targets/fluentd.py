@@ -27,7 +27,7 @@ GLOB_POLICY_SINCE = (1, 17)
 """Before it only paths with a `*` are globs."""
 GZIP_LEVEL = 6
 """Level of zlib itself where the policy gives none."""
-PLUGINS = ("shipgen", "shipgen_entry", "parser_shipgen_multiline", "filter_shipgen_ray", "filter_shipgen_file",
+PLUGINS = ("shipgen", "shipgen_entry", "in_shipgen_tail", "parser_shipgen_multiline", "filter_shipgen_ray", "filter_shipgen_file",
            "filter_shipgen_rule", "out_shipgen_loki", "out_shipgen_lines")
 GEMS = {"1.16": (">= 1.16.2", "< 1.17")}
 """Constraints of the gem `fluentd` where they are not just its minor version: before 1.16.2 a file that was followed by
@@ -69,7 +69,7 @@ class _Config:
             "id": f"in:{tag}", "tag": tag, "paths": paths, "pos_file": f"{self.state}/{tag}.pos",
             "glob_policy": "always" if self.version >= GLOB_POLICY_SINCE else "", "exclude": [],
             "refresh": self.pipeline.collector.discover_every, "from_head": source.start == "beginning",
-            "recent": source.ignore_older, "regex": "", "begins": "", "flush": common.FLUSH_MS,
+            "recent": source.ignore_older, "regex": "", "begins": "", "joins_head": False, "flush": common.FLUSH_MS,
             # the length counts the line's end
             "max_line_size": (source.max_line if skip else max(READ_LIMIT, source.max_line)) + 1, **more,
         })
@@ -79,9 +79,9 @@ class _Config:
         for family in source.families:
             grouping: dict[str, Any] = {}
             if family.grouping is ray.Grouping.HEADER:
-                grouping = {"regex": formats.HEADER, "begins": "found"}
+                grouping = {"regex": formats.HEADER, "begins": "found", "joins_head": False}
             elif family.grouping is ray.Grouping.USER:
-                grouping = {"regex": formats.CONTINUATION, "begins": "not_found"}
+                grouping = {"regex": formats.CONTINUATION, "begins": "not_found", "joins_head": True}
             backups = common.reads_backups(self.pipeline, source, family)
             tag = self.tail(source, family.name, common.globs(source, family, backups=backups), **grouping)
             kind = common.entry_kind(source, family)
@@ -95,7 +95,8 @@ class _Config:
     def file_source(self, source: Source) -> None:
         grouping = {}
         if source.multiline:
-            grouping = {"regex": source.multiline.start, "begins": "found", "flush": source.multiline.timeout}
+            grouping = {"regex": source.multiline.start, "begins": "found", "joins_head": True,
+                        "flush": source.multiline.timeout}
         exclude = [glob.replace("%", "%%") for glob in source.exclude]
         tag = self.tail(source, "file", list(source.paths), exclude=exclude, **grouping)
         layout = source.time.layout if source.time else ""
