@@ -47,8 +47,8 @@ class Family:
     """Log files of one kind.
 
     ``pattern`` is matched against the live name (below ``logs/``, without ``old/`` and without a backup's index); its
-    named groups are record fields. ``head_only`` files exist on the head node alone. ``telling_lines`` first lines tell two files
-    of the family apart, since they carry a time or an id; 0 where that is not sure, as where users write.
+    named groups are record fields. ``head_only`` files exist on the head node alone. ``telling_lines`` first lines tell
+    two files of the family apart, since they carry a time or an id; 0 where that is not sure, as where users write.
     """
 
     name: str

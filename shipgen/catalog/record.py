@@ -39,4 +39,5 @@ FIELDS: Final[dict[str, str]] = {
     "event": "string",
     "extra": "object",
 }
-"""Name to kind: string, number, boolean, time or object. `pid` is a number by nature and text on the wire, as all ids are."""
+"""Name to kind: string, number, boolean, time or object. `pid` is a number by nature, and text on the wire as all ids
+are."""

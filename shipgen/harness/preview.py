@@ -24,8 +24,11 @@ _QUIET_S = 4.0
 _LIMIT_S = 60.0
 
 
-def run_shipper(pipeline: Pipeline, choice: Choice, logs: Sequence[str], as_path: str | None, stdin: TextIO) -> Iterator[str]:
-    """Copy the files to where the shipper looks for them, run it with its console as the only sink, give what it prints.
+def run_shipper(
+    pipeline: Pipeline, choice: Choice, logs: Sequence[str], as_path: str | None, stdin: TextIO
+) -> Iterator[str]:
+    """Copy the files to where the shipper looks for them, run it with its console as the only sink, give what it
+    prints.
 
     Rules that hold for some sinks only are left out. Raises OutsideError where the binary is missing or does not start.
     """
@@ -33,15 +36,17 @@ def run_shipper(pipeline: Pipeline, choice: Choice, logs: Sequence[str], as_path
     if target is None or not choice.renders:
         raise UsageError("; ".join(d.message for d in choice.diagnostics) or f"{choice.name} can't run this policy")
     if shutil.which(target.binary) is None:
-        raise OutsideError(f"there is no `{target.binary}` on PATH; install {choice.name} {choice.version}, or leave --target "
-                           "out: Vector's VRL then runs in-process")
+        raise OutsideError(f"there is no `{target.binary}` on PATH; install {choice.name} {choice.version}, or leave "
+                           "--target out: Vector's VRL then runs in-process")
     with tempfile.TemporaryDirectory(prefix="shipgen-preview-") as directory:
         work = Path(directory)
         names = [_placed(pipeline, work / "node", name, as_path, stdin) for name in logs]
         console = Sink("preview", "console", tuple(s.name for s in pipeline.sources), ALWAYS, {"target": "stdout"})
         here = replace(
             pipeline,
-            collector=replace(pipeline.collector, root=str(work / "node"), state_dir=str(work / "state"), metrics_port=_port()),
+            collector=replace(
+                pipeline.collector, root=str(work / "node"), state_dir=str(work / "state"), metrics_port=_port()
+            ),
             sources=tuple(replace(s, base=f"{work}/node{s.base}" if s.base else "",
                                   paths=tuple(f"{work}/node{p}" for p in s.paths),
                                   exclude=tuple(f"{work}/node{p}" for p in s.exclude)) for s in pipeline.sources),

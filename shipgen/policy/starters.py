@@ -24,12 +24,12 @@ sinks:
 """
 
 _RAY = """
-# Ray's files do not rotate by themselves: this renders ray/ray.env for `ray start`, and logrotate for what Ray never rotates.
+# Ray's files do not rotate by themselves: this renders ray/ray.env for `ray start`, and logrotate for the rest.
 rotation: {max_size: 512MiB, backups: 5}
 
 sources:
   ray:
-    type: ray               # every line of the cluster once: raylet, GCS, workers, drivers, dashboard, Serve, Data, Train
+    type: ray               # every line of the cluster once: raylet, GCS, workers, drivers, Serve, Data, Train ...
 
 # parsing:
 #   timezone: Europe/Berlin # Ray writes local time without a zone; left out: the zone of the node

@@ -80,8 +80,8 @@ TABLE: dict[str, tuple[Row, ...]] = {
             "by a hash of the field; records without the field are sampled one by one"),
         Row("sinks.*.buffer.when_full", _U, "Vector's disk buffer cannot drop its oldest records",
             "use block or drop_newest", values=frozenset({"drop_oldest"})),
-        Row("sinks.<kafka>.tls.server_name", _U, "librdkafka checks a broker's certificate for the address that the broker "
-            "goes by", "leave it out; the certificate must carry that name"),
+        Row("sinks.<kafka>.tls.server_name", _U, "librdkafka checks a broker's certificate for the address that the "
+            "broker goes by", "leave it out; the certificate must carry that name"),
         Row("sinks.<kafka>.retry.give_up_after"),
         Row("sinks.*.retry.give_up_after", values=frozenset({"never"})),
         Row("sinks.*.retry.give_up_after", _A, "Vector counts attempts; as many are made as the pauses fill that time"),

@@ -13,6 +13,7 @@ from shipgen.pipeline.reach import Arrival, Streams
 from shipgen.policy.model import ALWAYS_METADATA, RECORD_FIELDS
 from shipgen.targets import capabilities
 from shipgen.targets.capabilities import Status
+from shipgen.targets.common import MAX_AHEAD, max_behind
 from shipgen.targets.explain.shippers import table_version
 from shipgen.targets.explain.wording import (
     Page,
@@ -28,7 +29,6 @@ from shipgen.targets.explain.wording import (
     text,
 )
 from shipgen.targets.plan import Choice
-from shipgen.targets.common import MAX_AHEAD, max_behind
 
 _PLACE = ("endpoint", "endpoints", "bucket", "brokers", "path", "target")
 """The setting that says where a sink is, whichever it has."""
