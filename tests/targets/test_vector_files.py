@@ -94,7 +94,8 @@ def test_regex(zone: str) -> None:
     text = "".join(f"2026-12-01 05:36:23{fraction} {word} m\n" for fraction in fractions for word in words)
     for record in agree(source, text, zone):
         assert "time_source" not in record
-    agree(source, "no match\n\n2026-12-01 05:36:23 INFO \n2026-99-01 05:36:23 INFO m\n\x1b[1m2026-12-01 05:36:23 INFO m\n")
+    agree(source, "no match\n\n2026-12-01 05:36:23 INFO \n2026-99-01 05:36:23 INFO m\n")
+    agree(source, "\x1b[1m2026-12-01 05:36:23 INFO m\x1b[0m\n")
     agree({"format": {"regex": PLAIN.replace("time>", "at>")}}, "a b INFO m\n")
 
 
