@@ -71,6 +71,8 @@ class _Config:
             "refresh": self.pipeline.collector.discover_every, "from_head": source.start == "beginning",
             "recent": source.ignore_older, "regex": "", "begins": "", "joins_head": False, "flush": common.FLUSH_MS,
             # the length counts the line's end
+            # a line that was skipped would make the position wrong by its length
+            "hold_position": bool(more.get("regex")) and not skip,
             "max_line_size": (source.max_line if skip else max(READ_LIMIT, source.max_line)) + 1, **more,
         })
         return tag
