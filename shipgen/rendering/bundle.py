@@ -79,6 +79,13 @@ def _parse_back(file: File, text: str) -> None:
                 value = value[step]
             if value != meant:
                 raise ParseBackError(f"{file.path}: {'.'.join(map(str, path))} is {value!r}, meant was {meant!r}")
+    elif file.grammar == "fluentd":
+        from shipgen.rendering.fluentd_conf import sections
+
+        found = sections(text)
+        for (section, option), meant in file.meant.items():
+            if found[str(section)].get(str(option)) != meant:
+                raise ParseBackError(f"{file.path}: {option} of {section} is not what was meant")
     elif file.grammar == "env":
         parsed_env = dict(line.split("=", 1) for line in text.splitlines() if line and not line.startswith("#"))
         if parsed_env != file.meant.get((), parsed_env):

@@ -27,8 +27,8 @@ GLOB_POLICY_SINCE = (1, 17)
 """Before it only paths with a `*` are globs."""
 GZIP_LEVEL = 6
 """Level of zlib itself where the policy gives none."""
-PLUGINS = ("shipgen", "shipgen_entry", "in_shipgen_tail", "parser_shipgen_multiline", "filter_shipgen_ray", "filter_shipgen_file",
-           "filter_shipgen_rule", "out_shipgen_loki", "out_shipgen_lines")
+PLUGINS = ("shipgen", "shipgen_entry", "in_shipgen_tail", "parser_shipgen_multiline", "filter_shipgen_ray",
+           "filter_shipgen_file", "filter_shipgen_rule", "out_shipgen_loki", "out_shipgen_lines")
 GEMS = {"1.16": (">= 1.16.2", "< 1.17")}
 """Constraints of the gem `fluentd` where they are not just its minor version: before 1.16.2 a file that was followed by
 its inode could be read twice."""
@@ -57,6 +57,11 @@ class _Config:
             for s in pipeline.sources
         ]
         self.sinks = [self.sink(sink, rest) for sink in pipeline.sinks]
+        self.meant: dict[tuple[str | int, ...], Any] = {
+            (s["id"], "path"): "|".join(s["paths"]).replace("%", "%%") for s in self.sources
+        }
+        self.meant |= {(s["id"], "program"): s["program"] for s in self.sinks if s["type"] == "loki"}
+        self.meant |= {(s["id"], "path"): s["path"] for s in self.sinks if s["path"]}
         if isinstance(node := pipeline.collector.node, SecretRef):
             self.env.add(node.name)
 
@@ -81,7 +86,7 @@ class _Config:
         for family in source.families:
             grouping: dict[str, Any] = {}
             if family.grouping is ray.Grouping.HEADER:
-                grouping = {"regex": formats.HEADER, "begins": "found", "joins_head": False}
+                grouping = {"regex": formats.HEADER, "begins": "found"}
             elif family.grouping is ray.Grouping.USER:
                 grouping = {"regex": formats.CONTINUATION, "begins": "not_found", "joins_head": True}
             backups = common.reads_backups(self.pipeline, source, family)
@@ -97,8 +102,7 @@ class _Config:
     def file_source(self, source: Source) -> None:
         grouping = {}
         if source.multiline:
-            grouping = {"regex": source.multiline.start, "begins": "found", "joins_head": True,
-                        "flush": source.multiline.timeout}
+            grouping = {"regex": source.multiline.start, "begins": "found", "flush": source.multiline.timeout}
         exclude = [glob.replace("%", "%%") for glob in source.exclude]
         tag = self.tail(source, "file", list(source.paths), exclude=exclude, **grouping)
         layout = source.time.layout if source.time else ""
@@ -254,6 +258,7 @@ def plugin_facts() -> dict[str, Any]:
             ("ANSI", formats.ANSI), ("MARKER", formats.MARKER), ("GLUED_MARKER", formats.GLUED_MARKER),
             ("DRIVER_REPEAT", formats.DRIVER_REPEAT), ("CPP", formats.CPP), ("PYTHON", formats.PYTHON),
             ("SERVE", formats.SERVE), ("ABSL", formats.ABSL), ("DATED", formats.DATED), ("PAIRS", formats.PAIRS),
+            ("PAIRS_TIME", r" timestamp_ns=(?P<timestamp_ns>[0-9]{19})$"),
             ("LEVEL_WORD", formats.LEVEL_WORD), ("STAMP", rf"^{date}(?:[.,][0-9]{{1,9}})?$"),
             ("GLOG", r"^[0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?$"),
             ("NUMBER", r"^([0-9]{1,19})(?:\.([0-9]*))?$"),
@@ -307,14 +312,16 @@ class Fluentd:
     def files(self, pipeline: Pipeline, version: str) -> Iterator[File]:
         """`fluentd/fluent.conf`, the Gemfile and our plugins."""
         config = _Config(pipeline, version)
-        notes = ("Environment: " + ", ".join(sorted(config.env)),) if config.env else ()
+        notes: tuple[str, ...] = ("Environment: " + ", ".join(sorted(config.env)),) if config.env else ()
+        if any(s.options.get("target") == "stdout" for s in pipeline.sinks):
+            notes += ("Records go to stdout, and so does Fluentd's own log: --log FILE keeps that apart",)
         start = " ".join(self.start_argv("fluent.conf", pipeline, version))
         head = common.header(pipeline, self.name, version, start, notes)
         collector = pipeline.collector
         yield File(self.main_config, "fluentd/fluent.conf.j2", {"header": head, "v": {
             "metrics": {"bind": collector.metrics_bind, "port": collector.metrics_port}, "sources": config.sources,
             "programs": config.programs, "rules": config.rules, "routes": config.routes, "sinks": config.sinks,
-        }}, "fluentd")
+        }}, "fluentd", config.meant)
         yield File("fluentd/Gemfile", "fluentd/Gemfile.j2", {"header": head, "gems": gems(version)}, "ruby")
         for plugin in PLUGINS:
             path = f"fluentd/plugins/{plugin}.rb"
