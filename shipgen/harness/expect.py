@@ -251,9 +251,15 @@ def _object(text: str) -> dict[str, Any] | None:
         return None
     for attempt in (text, re.sub(r"\x1b\[[0-9;]*m", "", text)):
         with contextlib.suppress(ValueError):
-            data = json.loads(attempt)
+            data = json.loads(attempt, parse_float=_number)
             return data if isinstance(data, dict) else None
     return None
+
+
+def _number(text: str) -> float | int:
+    """1.0 and 1 are one number, whichever of them a shipper writes."""
+    number = float(text)
+    return int(number) if number.is_integer() else number
 
 
 def _found(pattern: str, text: str) -> bool:
