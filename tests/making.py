@@ -87,6 +87,15 @@ def config_of(data: Mapping[str, Any]) -> dict[str, Any]:
     return parsed
 
 
+HOSTILE = [
+    "", " ", "a b ", "'", '"', "\\", "\\\\", "\\'", "$", "$$", "$X", "${X}", "${X:-y}", "$.", "{{ x }}", "{{{x}}}",
+    "}}", "\\{{", "#{x}", "# c", "%", "%Y", "%%", "01000000", "1e3", "0x1f", "1_000", "1:30", "no", "Yes", "~", "null",
+    "NaN", ".inf", "2026-12-01", "- a", "a: b", "[x]", "{a}", "&a", "*a", "!t", "|", ">", "@", "`", "SECRET[a.b]",
+    "SECRET[$X.b]", "$SECRET[a.b]", "\U0001f600", "é\u0301", "\u200f\u202e", "\ufeff", "\u00a0", "\u3000", "日志",
+]
+"""Text that some grammar on the way takes for something else."""
+
+
 # --- VRL ---
 
 

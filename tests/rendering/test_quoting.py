@@ -13,7 +13,7 @@ import re2
 import yaml
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
-from making import SECRET, VARIABLE, run
+from making import HOSTILE, SECRET, VARIABLE, run
 
 from shipgen.policy.regex import RegexError, check
 from shipgen.rendering import quoting
@@ -21,12 +21,6 @@ from shipgen.rendering.environment import environment, templates_dir
 
 FEW = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
 
-HOSTILE = [
-    "", " ", "a b ", "'", '"', "\\", "\\\\", "\\'", "$", "$$", "$X", "${X}", "${X:-y}", "$.", "{{ x }}", "{{{x}}}",
-    "}}", "\\{{", "#{x}", "# c", "%", "%Y", "%%", "01000000", "1e3", "0x1f", "1_000", "1:30", "no", "Yes", "~", "null",
-    "NaN", ".inf", "2026-12-01", "- a", "a: b", "[x]", "{a}", "&a", "*a", "!t", "|", ">", "@", "`", "SECRET[a.b]",
-    "SECRET[$X.b]", "$SECRET[a.b]", "\U0001f600", "é\u0301", "\u200f\u202e", "\ufeff", "\u00a0", "\u3000", "日志",
-]
 OTHER_LINE_ENDS = ["\n", "\r", "\r\n", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"]
 texts = st.lists(
     st.sampled_from(HOSTILE) | st.text(st.characters(exclude_categories=("Cs",)), max_size=4), max_size=5
