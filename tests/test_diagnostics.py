@@ -383,7 +383,12 @@ unrelated("no code", "", "", "")
 
 
 def test_every_code_in_the_source_is_registered() -> None:
-    used = codes_used(ast.parse(path.read_text("utf-8")) for path in SOURCES)
+    # a helper that takes a code is one of its package: elsewhere the same name means something else
+    packages = {path.parent for path in SOURCES}
+    used = set[str]().union(
+        *(codes_used(ast.parse(path.read_text("utf-8")) for path in SOURCES if path.parent == package)
+          for package in packages)
+    )
     assert sorted(used - CODES.keys()) == []
 
 

@@ -13,7 +13,7 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """The known name that ``name`` is most likely meant to be, or empty."""
     from difflib import get_close_matches
 
-    options = sorted(known)
+    options = sorted(option for option in known if option.isprintable())
     folded = {option.lower().replace("-", "_"): option for option in options}
     wanted = name.lower().replace("-", "_").replace(" ", "_")
     if wanted in folded:
