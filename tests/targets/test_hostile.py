@@ -1,0 +1,235 @@
+"""Values are data: hostile text in every free field comes out of the rendered configuration exactly, or is refused."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+from typing import Any
+
+import pytest
+import re2
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from making import FILE, HOSTILE, LOKI, SECRET, VARIABLE, FakeVector, Record, config_of, config_text, judged, policy
+
+from shipgen.diagnostics import Diagnostic, PolicyError, Severity
+from shipgen.pipeline import resolve
+from shipgen.pipeline.checks import check
+from shipgen.policy import load
+from shipgen.rendering import bundle
+from shipgen.targets import plan
+
+LOGS = "/tmp/ray/session_2026-12-01_00-00-00_000000_1/logs"
+LINE = "[2026-12-01 05:36:23,438 W 11309 11319] (raylet) a.cc:1: low"
+SMALL = {"ray": {"type": "ray", "components": ["raylet"]}}
+TEXTS = [text for text in HOSTILE if text]
+PATHS = [f"/a{text}" for text in TEXTS if not set(text) & set("*?[]{},`\\")]
+
+
+def arrived(
+    data: dict[str, Any], line: str = LINE, file: str = f"{LOGS}/raylet.out", source: str = "ray:raylet"
+) -> Record:
+    """What the only sink gets of a line."""
+    got = FakeVector(config_of(data)).send(source, {"message": line, "file": file})
+    (events,) = (events for id_, events in got.items() if id_ != "shipgen::exporter")
+    (event,) = events
+    return event
+
+
+def plain(event: Record) -> dict[str, Any]:
+    """Labels of a Loki event."""
+    labels: dict[str, Any] = json.loads(event["labels"])
+    return labels
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_text_of_fields(text: str) -> None:
+    data = policy(
+        sources=SMALL, cluster=text, collector={"node": text[:253]}, sinks={"c": {"type": "console"}},
+        parsing={"rules": [{"name": "a", "add": {"x": text}}, {"name": "b", "when": {"x": text, "cluster": [text, "-"]},
+                                                                  "add": {"seen": f"<{text}>"}}]},
+    )
+    record = arrived(data)
+    assert (record["cluster"], record["node"], record["x"]) == (text, text, text)
+    assert record["seen"] == f"<{text}>"
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_text_of_labels(text: str) -> None:
+    labels = {"static": {"a": text}, "fields": ["cluster"]}
+    loki = {**LOKI, "labels": labels, "compression": "gzip"}
+    assert plain(arrived(policy(sources=SMALL, cluster=text, sinks={"loki": loki}))) == {"a": text, "cluster": text}
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_text_of_replacements(text: str) -> None:
+    rules = [{"name": "a", "redact": {"pattern": "l(o)w", "with": text}}]
+    data = policy(sources=SMALL, parsing={"rules": rules}, sinks={"c": {"type": "console"}})
+    assert arrived(data)["message"] == text
+    record = arrived(data, json.dumps({"message": "low", "k": ["low"]}, separators=(",", ":")))
+    assert json.loads(record["raw"]) == {"message": text, "k": [text]}
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_text_of_conditions_and_regexes(text: str) -> None:
+    escaped = "".join(c if c.isalnum() or not c.isascii() else f"\\x{ord(c):02x}" for c in text)
+    backslashed = "".join(f"\\{c}" if c in "\\.+*?()|[]{}^$'\"/" else c for c in text)
+    for pattern in (escaped, backslashed):
+        rules = [
+            {"name": "a", "when": {"message": {"matches": f"^{pattern}$"}}, "add": {"found": "yes"}},
+            {"name": "b", "when": {"message": text}, "add": {"same": "yes"}},
+            {"name": "c", "redact": {"pattern": pattern, "with": "R"}, "when": {"not": {"message": "x"}}},
+        ]
+        data = policy(sources={"f": FILE}, parsing={"rules": rules}, sinks={"c": {"type": "console"}})
+        record = arrived(data, text, "/var/log/app/x.log", "f") if text.strip(" \t\r\f\v") else None
+        if record:
+            assert (record["found"], record["same"]) == ("yes", "yes")
+            assert "R" in record["message"]
+        form = {"regex": f"^(?P<x>{pattern})(?P<message>.*)$"}
+        data = policy(sources={"f": {**FILE, "format": form, "multiline": {"start": f"^{pattern}"}}},
+                      sinks={"c": {"type": "console"}})
+        if record:
+            assert arrived(data, f"{text}|rest", "/var/log/app/x.log", "f")["x"] == text
+        start = config_of(data)["sources"]["f"]["multiline"]["start_pattern"]
+        assert re2.search(start, text)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_text_of_paths(path: str) -> None:
+    data = policy(
+        sources={**SMALL, "f": {**FILE, "paths": [f"{path}/*.log"], "exclude": [f"{path}/x*"]}},
+        collector={"state_dir": path, "root": path}, ray={"temp_dir": f"{path}/ray"},
+        sinks={"loki": {**LOKI, "tls": {"ca_file": path, "cert_file": path, "key_file": path}, "from": ["ray"]}},
+        rotation={"owner": "ray:ray"},
+    )
+    parsed = config_of(data)
+    assert parsed["data_dir"] == f"{path.rstrip('/')}/t/vector"
+    assert parsed["sources"]["f"]["include"] == [f"{path}{path}/*.log"]
+    assert parsed["sources"]["f"]["exclude"] == [f"{path}{path}/x*"]
+    assert all(g.startswith(f"{path}{path}/ray/session_2*/logs/") for g in parsed["sources"]["ray:raylet"]["include"])
+    assert {parsed["sinks"]["out::loki"]["tls"][k] for k in ("ca_file", "crt_file", "key_file")} == {path}
+    record = arrived({**data, "sinks": {"c": {"type": "console", "from": ["ray"]}}},
+                     file=f"{path}{path}/ray/session_2026/logs/raylet.out")
+    assert (record["session"], record["file"]) == ("session_2026", "raylet.out")
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_text_of_a_file_sink(path: str) -> None:
+    data = policy(sources=SMALL, sinks={"out": {"type": "file", "path": f"/var{path}"}})
+    choice = judged(data)
+    if choice.renders:
+        assert config_of(data)["sinks"]["out::out"]["path"].replace("%%", "%") == f"/var{path}"
+    else:
+        assert [d.path for d in choice.diagnostics] == ["sinks.out.path"]
+
+
+@pytest.mark.parametrize("url", [
+    "http://l:3100/$X", "http://l/a$$b", "http://l/'(x)'", "https://[::1]:3100/%20%41", "http://l/a~b!c&d*e+f,g;h=i:j",
+])
+def test_text_of_urls_and_tenants(url: str) -> None:
+    loki = {**LOKI, "endpoint": url, "tenant": "a'(b)*!._-"}
+    sink = config_of(policy(sources=SMALL, sinks={"loki": loki}))["sinks"]["out::loki"]
+    assert (sink["endpoint"], sink["tenant_id"]) == (url, "a'(b)*!._-")
+
+
+@pytest.mark.parametrize("text", [t for t in TEXTS if "\\" not in t])
+def test_names_of_policy_files(text: str) -> None:
+    """They stand in the header."""
+    one = load(["-"], io.StringIO(json.dumps(policy(sources=SMALL))))
+    one.files = [f"dir/{text.replace('/', '')}.yaml", "\n$X\r.yaml"]
+    pipeline = resolve(one)
+    rendered = bundle.of(pipeline, [plan.choose("vector", one, pipeline)]).files["vector/vector.yaml"].decode()
+    assert "dir/" not in rendered
+    assert not VARIABLE.search(rendered)
+    assert not SECRET.search(rendered)
+    assert [line for line in rendered.split("\n")[:3] if not line.startswith("# ")] == []
+    assert yaml.safe_load(rendered) == config_of(policy(sources=SMALL))
+
+
+def test_nothing_is_interpolated_anywhere() -> None:
+    everything = " ".join(t for t in TEXTS if "\\" not in t)
+    rule = {"name": "a", "add": {"x": everything[:500]}, "when": {"message": {"matches": "[$]{2}|$a"}}}
+    text = config_text(policy(
+        sources=SMALL, cluster=everything[:500], collector={"node": everything[:250]}, parsing={"rules": [rule]},
+        sinks={"loki": {**LOKI, "labels": {"static": {"a": everything[:500]}}}},
+    ))
+    assert not VARIABLE.search(text)
+    assert not SECRET.search(text)
+
+
+# --- anything ---
+
+Path = tuple[str | int, ...]
+RULES: Path = ("parsing", "rules")
+FREE: list[Path] = [
+    ("name",), ("cluster",), ("collector", "node"), ("collector", "root"), ("collector", "state_dir"),
+    ("ray", "temp_dir"), ("collector", "metrics", "bind"), ("sources", "f", "paths", 0), ("sources", "f", "exclude", 0),
+    ("sources", "f", "format", "regex"), ("sources", "f", "multiline", "start"), ("parsing", "timezone"),
+    (*RULES, 0, "name"), (*RULES, 0, "when", "message", "matches"), (*RULES, 0, "when", "cluster"),
+    (*RULES, 0, "add", "x"), (*RULES, 1, "redact", "with"), (*RULES, 1, "redact", "pattern"),
+    (*RULES, 2, "limit", "by", 0), ("sinks", "loki", "endpoint"), ("sinks", "loki", "tenant"),
+    ("sinks", "loki", "labels", "static", "a"), ("sinks", "loki", "labels", "fields", 0),
+    ("sinks", "loki", "metadata", 0), ("sinks", "loki", "auth", "bearer", "file"), ("sinks", "loki", "tls", "ca_file"),
+    ("sinks", "out", "path"), ("rotation", "owner"), ("targets", "vector", "version"),
+]
+BASE = policy(
+    cluster="c", rotation={"owner": "a:b"}, ray={"temp_dir": "/tmp/ray"},
+    collector={"node": "n", "root": "/", "state_dir": "/var/lib/shipgen", "metrics": {"bind": "127.0.0.1"}},
+    sources={**SMALL, "f": {**FILE, "exclude": ["/var/log/app/x*"], "format": {"regex": "^(?P<message>.*)$"},
+                            "multiline": {"start": "^a"}}},
+    parsing={"timezone": "UTC", "rules": [
+        {"name": "a", "when": {"message": {"matches": "m"}, "cluster": "c"}, "add": {"x": "y"}},
+        {"name": "b", "redact": {"pattern": "p", "with": "w"}},
+        {"name": "c", "limit": {"records": 1, "by": ["file"]}}]},
+    sinks={
+        "loki": {**LOKI, "tenant": "t", "labels": {"static": {"a": "b"}, "fields": ["level"]}, "metadata": ["x"],
+                 "auth": {"bearer": {"file": "/run/t"}}, "tls": {"ca_file": "/ca"}},
+        "out": {"type": "file", "path": "/var/log/out"}},
+)
+fragments = st.sampled_from([
+    *HOSTILE, "/", "a", "x.log", "(", ")", "*", "+", "(?P<m>", "\\d", "\\x41", "^", "http://", "\n", "\0", "\x85",
+    "\u2028",
+])
+texts = st.lists(fragments | st.text(max_size=3), min_size=1, max_size=4).map("".join)
+
+
+@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.dictionaries(st.sampled_from(FREE), texts | texts.map("/".__add__), min_size=1, max_size=3))
+def test_an_error_with_a_place_or_a_bundle_that_parses_back(changes: dict[Path, str]) -> None:
+    data: Any = copy.deepcopy(BASE)
+    for path, value in changes.items():
+        parent = data
+        for step in path[:-1]:
+            parent = parent[step]
+        parent[path[-1]] = value
+    found, written = outcome(json.dumps(data, ensure_ascii=False))
+    assert all(d.place is not None for d in found)
+    if written is None:
+        assert any(d.severity is Severity.ERROR for d in found)
+        return
+    parsed = yaml.load(written, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    assert {m[0] for m in SECRET.finditer(written)} == {parsed["sinks"]["out::loki"]["auth"]["token"]}
+    assert not VARIABLE.search(written)
+    assert parsed["sinks"]["out::loki"]["endpoint"] == data["sinks"]["loki"]["endpoint"]
+    assert parsed["sources"]["f"]["include"][0].endswith(data["sources"]["f"]["paths"][0])
+    parsed["sinks"] = {"out::out": parsed["sinks"]["out::out"]}
+    base = parsed["sources"]["ray:raylet"]["include"][0].split("/session_2*")[0]
+    event = {"message": "line", "file": f"{base}/session_2026/logs/raylet.out"}
+    (record,) = FakeVector(parsed, rules=False).send("ray:raylet", event)["out::out"]
+    assert record["cluster"] == data["cluster"]
+
+
+def outcome(text: str) -> tuple[list[Diagnostic], str | None]:
+    """What is said about a policy, and what is rendered of it."""
+    try:
+        one = load(["-"], io.StringIO(text))
+    except PolicyError as error:
+        return error.diagnostics, None
+    pipeline = resolve(one)
+    choice = plan.choose("vector", one, pipeline)
+    found = [*one.diagnostics, *check(pipeline, one), *choice.diagnostics]
+    if not choice.renders:
+        return found, None
+    return found, bundle.of(pipeline, [choice]).files["vector/vector.yaml"].decode()
