@@ -102,7 +102,7 @@ class _SchemaError:
             hint = suggest(name, known, "known keys")
             if self.path[:1] == ("ray",) and _empties_files(name):
                 sources = self.data.get("sources")
-                names = ", ".join(sources) if isinstance(sources, dict) and sources else "none yet"
+                names = ", ".join(map(printable, sources)) if isinstance(sources, dict) and sources else "none yet"
                 self.add(
                     "conflict",
                     f"{text}: settings such as RAY_LOG_TO_STDERR move Ray's logs off the files, "

@@ -24,7 +24,7 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
 
 def suggest(name: str, known: Iterable[str], what: str = "known here") -> str:
     """A hint for the unknown ``name``: the nearest known one, else all of them where they are few."""
-    options = list(known)
+    options = [option for option in known if option.isprintable()]
     close = nearest(name, options)
     if close:
         return f"did you mean `{close}`?"
