@@ -32,7 +32,6 @@ PLUGINS = ("shipgen", "shipgen_entry", "in_shipgen_tail", "parser_shipgen_multil
 GEMS = {"1.16": (">= 1.16.2", "< 1.17")}
 """Constraints of the gem `fluentd` where they are not just its minor version: before 1.16.2 a file that was followed by
 its inode could be read twice."""
-_UNPLAIN_GLOB = re.compile(r"[*?\[\]{}\\|]")
 
 
 class _Config:
@@ -62,6 +61,7 @@ class _Config:
         }
         self.meant |= {(s["id"], "program"): s["program"] for s in self.sinks if s["type"] == "loki"}
         self.meant |= {(s["id"], "path"): s["path"] for s in self.sinks if s["path"]}
+        self.meant |= {(s["id"], "url"): s["endpoint"] for s in self.sinks if s["type"] == "loki"}
         if isinstance(node := pipeline.collector.node, SecretRef):
             self.env.add(node.name)
 
@@ -283,13 +283,10 @@ class Fluentd:
         """Findings that depend on values: paths that Fluentd would read otherwise, batches that it must make larger."""
         for source in pipeline.sources:
             at: tuple[str | int, ...] = ("ray", "temp_dir") if source.families else ("sources", source.name, "paths")
-            if source.families and _UNPLAIN_GLOB.search(source.base):
-                yield Finding("unsupported", Severity.ERROR, at, "Fluentd reads one of `* ? [ ] { } \\ |` in it as a "
-                              "pattern", "name the directory without them")
-            for path in source.paths:
+            for path in source.paths or (source.base,):
                 if "|" in path:
                     yield Finding("unsupported", Severity.ERROR, at, "`|` parts the paths of a source in Fluentd",
-                                  "write `?` for it")
+                                  "write `?` for it" if source.paths else "name the directory otherwise")
                 elif release(version) < GLOB_POLICY_SINCE and re.search(r"[?\[]", path) and "*" not in path:
                     yield Finding("unsupported", Severity.ERROR, at,
                                   "before Fluentd 1.17 a path without a `*` is no pattern", "write it with a `*`")
@@ -304,10 +301,6 @@ class Fluentd:
                 yield Finding("approximated", Severity.WARNING, (*where, "buffer", "max_size"),
                               f"a buffer must have room for two chunks; {2 * smallest} bytes are used or more",
                               "give it more")
-            one_of_two = {"cert_file", "key_file"} & set(sink.options.get("tls", {}))
-            if len(one_of_two) == 1:
-                yield Finding("unsupported", Severity.ERROR, (*where, "tls", *one_of_two),
-                              "a client certificate needs both cert_file and key_file", "give both")
 
     def files(self, pipeline: Pipeline, version: str) -> Iterator[File]:
         """`fluentd/fluent.conf`, the Gemfile and our plugins."""

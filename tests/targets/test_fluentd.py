@@ -1,0 +1,216 @@
+"""The target `fluentd`: what is rendered, read back with a reader of its own, and what it says about a policy."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from making import FILE, LOKI, judged, policy, resolved
+
+from shipgen.catalog import formats, ray, redactions
+from shipgen.diagnostics import Severity
+from shipgen.rendering import bundle, quoting
+from shipgen.rendering.environment import render
+from shipgen.rendering.fluentd_conf import sections
+from shipgen.targets import base, fluentd
+
+HOSTILE = """it's \\ \\' "q" #{`id`} # c ${X} {{ j }} {% x %} %Y @include <match **> é日\U0001f600 \\"""
+
+
+def given_policy(version: str = "1.19", **parts: Any) -> dict[str, Any]:
+    return policy(targets={"fluentd": {"version": version}}, **parts)
+
+
+def files(data: dict[str, Any]) -> dict[str, str]:
+    """What is rendered for a policy."""
+    choice = judged(data, "fluentd")
+    assert choice.renders, choice.diagnostics
+    return {path: text.decode() for path, text in bundle.of(resolved(data), [choice]).files.items()}
+
+
+def config(data: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return sections(files(data)["fluentd/fluent.conf"])
+
+
+def programs(data: dict[str, Any], type_: str) -> list[dict[str, Any]]:
+    """Parameters of our filters of one type."""
+    choice = judged(data, "fluentd")
+    assert choice.target is not None
+    main = next(iter(choice.target.files(resolved(data), choice.version))).context["v"]
+    if type_ == "shipgen_rule":
+        return [*main["rules"], *(r for s in main["sinks"] for r in s["rules"])]
+    return [p["program"] for p in main["programs"] if p["type"] == type_]
+
+
+def test_bundle_has_what_fluentd_needs() -> None:
+    found = files(given_policy())
+    names = {path.removeprefix("fluentd/") for path in found if path.startswith("fluentd/")}
+    assert names == {"fluent.conf", "Gemfile", *(f"plugins/{name}.rb" for name in fluentd.PLUGINS)}
+    assert "gem 'fluentd', '~> 1.19.0'\n" in found["fluentd/Gemfile"]
+    assert "gem 'fluentd', '>= 1.16.2', '< 1.17'\n" in files(given_policy("1.16"))["fluentd/Gemfile"]
+    assert "gem 'fluentd', '~> 1.18.2'\n" in files(given_policy("1.18.2"))["fluentd/Gemfile"]
+
+
+def test_plugins_are_the_same_for_every_policy() -> None:
+    one = files(given_policy())
+    other = files(given_policy(name="other", cluster=HOSTILE, sources={"a": dict(FILE)}))
+    assert {p: t for p, t in one.items() if p.endswith(".rb")} == {p: t for p, t in other.items() if p.endswith(".rb")}
+
+
+def test_every_family_is_a_source_with_a_position_of_its_own() -> None:
+    found = config(given_policy())
+    tails = {name: s for name, s in found.items() if s.get("@type") == "shipgen_tail"}
+    assert set(tails) == {f"in:ray.{f.name}" for f in ray.FAMILIES if f.default}
+    assert len({s["pos_file"] for s in tails.values()}) == len(tails)
+    worker = tails["in:ray.worker"]
+    assert worker["pos_file"] == "/var/lib/shipgen/t/fluentd/ray.worker.pos"
+    assert worker["path"].split("|")[0] == "/tmp/ray/session_2*/logs/worker-*.out"
+    wanted = {"follow_inodes": "true", "rotate_wait": "0", "read_from_head": "true", "refresh_interval": "5.0",
+              "emit_unmatched_lines": "true", "hold_position": "true", "glob_policy": "always"}
+    assert {name: worker[name] for name in wanted} == wanted
+    assert tails["in:ray.train"]["hold_position"] == "false"
+    assert "glob_policy" not in config(given_policy("1.16"))["in:ray.worker"]
+
+
+def test_loki_sink_is_buffered_on_disk_and_never_gives_up() -> None:
+    text = files(given_policy())["fluentd/fluent.conf"]
+    buffer = text.partition("<buffer>")[2].partition("</buffer>")[0]
+    assert "retry_forever true" in buffer
+    assert "overflow_action 'block'" in buffer
+    assert "path '/var/lib/shipgen/t/fluentd/buffer/loki'" in buffer
+    once = {**LOKI, "retry": {"give_up_after": "2h"}, "delivery": "best_effort"}
+    text = files(given_policy(sinks={"loki": once}))["fluentd/fluent.conf"]
+    assert "retry_timeout 7200.0" in text
+    assert "@type 'memory'" in text
+
+
+def test_hostile_text_arrives_as_it_stands() -> None:
+    rules = [
+        {"name": "r", "redact": {"pattern": "x'\\\\", "with": HOSTILE}}, {"name": "a", "add": {"team": HOSTILE}},
+        {"name": "d", "when": {"message": HOSTILE}, "drop": True},
+    ]
+    sink = {**LOKI, "labels": {"static": {"job": HOSTILE}}, "metadata": ["team"]}
+    data = given_policy(cluster=HOSTILE, collector={"node": HOSTILE}, parsing={"rules": rules}, sinks={"loki": sink})
+    out = config(data)["out:loki"]
+    assert out["program"]["static"] == {"job": HOSTILE}
+    assert {p["cluster"] for p in programs(data, "shipgen_ray")} == {HOSTILE}
+    _, redact, add, drop = programs(data, "shipgen_rule")
+    assert redact["options"]["with"] == ["", HOSTILE]
+    assert add["options"]["fields"] == {"team": HOSTILE}
+    assert drop["when"]["values"] == [HOSTILE]
+    code = [line for line in files(data)["fluentd/fluent.conf"].split("\n") if not line.startswith("#")]
+    assert not [line for line in code if re.match(r"\s*\S+ [^'\s]*[\"#\[{]", line)]
+
+
+def test_secrets_are_references() -> None:
+    auth = {"basic": {"user": {"env": "LOKI_USER"}, "password": {"file": "/run/p's"}}}
+    data = given_policy(sinks={"loki": {**LOKI, "auth": auth}})
+    assert config(data)["out:loki"]["program"]["auth"] == auth
+    assert "# Environment: LOKI_USER\n" in files(data)["fluentd/fluent.conf"]
+
+
+def test_records_go_to_the_sinks_that_want_their_source() -> None:
+    data = given_policy(
+        sources={"ray": {"type": "ray"}, "app": dict(FILE)},
+        sinks={"loki": {**LOKI, "from": ["ray"]}, "out": {"type": "file", "path": "/var/out.jsonl"}},
+        parsing={"rules": [{"name": "no", "when": {"level": "debug"}, "drop": True, "sinks": ["out"]}]},
+    )
+    text = files(data)["fluentd/fluent.conf"]
+    ray_routes = text.partition("<match ray.*>")[2].partition("</match>")[0]
+    app_routes = text.partition("<match app.*>")[2].partition("</match>")[0]
+    assert re.findall(r"@label (\S+)", ray_routes) == ["@sink-loki", "@sink-out"]
+    assert re.findall(r"@label (\S+)", app_routes) == ["@sink-out"]
+    assert "shipgen_rule" not in text.partition("<label @sink-loki>")[2].partition("</label>")[0]
+    assert "shipgen_rule" in text.partition("<label @sink-out>")[2].partition("</label>")[0]
+
+
+@pytest.mark.parametrize(
+    ("parts", "path"),
+    [
+        ({"sources": {"a": {**FILE, "paths": ["/v/a|b.log"]}}}, "sources.a.paths"),
+        ({"ray": {"temp_dir": "/tmp/a|b"}}, "ray.temp_dir"),
+        ({"sinks": {"loki": {**LOKI, "tls": {"server_name": "x"}}}}, "sinks.loki.tls.server_name"),
+        ({"sinks": {"loki": {**LOKI, "buffer": {"when_full": "drop_newest"}}}}, "sinks.loki.buffer.when_full"),
+        ({"sinks": {"k": {"type": "kafka", "brokers": ["k:1"], "topic": "t"}}}, "sinks.k"),
+    ],
+)
+def test_refused(parts: dict[str, Any], path: str) -> None:
+    errors = [d.path for d in judged(given_policy(**parts), "fluentd").diagnostics if d.severity is Severity.ERROR]
+    assert errors == [path]
+
+
+def test_before_1_17_only_a_star_makes_a_pattern() -> None:
+    data = {"sources": {"a": {**FILE, "paths": ["/v/[ab].log"]}}}
+    assert not judged(given_policy("1.16", **data), "fluentd").renders
+    assert judged(given_policy("1.17", **data), "fluentd").renders
+
+
+def test_small_batches_are_made_larger_and_said_so() -> None:
+    sink = {**LOKI, "batch": {"max_bytes": "10KiB"}}
+    data = given_policy(sinks={"loki": sink})
+    said = [d for d in judged(data, "fluentd").diagnostics if d.path == "sinks.loki.batch.max_bytes"]
+    assert said
+    assert {d.severity for d in said} == {Severity.WARNING}
+    smallest = fluentd.smallest_chunk(resolved(data))
+    assert f"chunk_limit_size {smallest}\n" in files(data)["fluentd/fluent.conf"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "ruby"),
+    [
+        ("^a$", r"\Aa\z"), ("(?m)^a$", "^a$"), (r"\^[$^]\$", r"\^[$^]\$"), (r"(?P<x>\d+)", "(?<x>[0-9]+)"),
+        (r"[\d\s]\W", r"[0-9\t\n\f\r ][^0-9A-Za-z_]"), (r"\ba\B", r"(?a:\b)a(?a:\B)"), (r"\x{e9}[\x{1f600}]\x41",
+         r"\u{e9}[\u{1f600}]\x41"), (r"\(?P<x>", r"\(?P<x>"),
+    ],
+)
+def test_regexes_mean_in_ruby_what_they_mean_elsewhere(pattern: str, ruby: str) -> None:
+    assert quoting.ruby_source(pattern) == ruby
+
+
+def test_no_regex_of_the_catalogue_is_left_with_ends_of_lines() -> None:
+    every = [r for _, r in fluentd.plugin_facts()["regexes"]] + [k.regex for k in redactions.KINDS.values()]
+    for regex in [*every, formats.HEADER, formats.CONTINUATION, *(f.pattern for f in ray.FAMILIES)]:
+        outside = re.sub(r"\\.|\[(?:\\.|[^\]])*\]", "", quoting.ruby_source(regex))
+        assert regex.startswith("(?m)") or not re.search(r"[$^]", outside)
+
+
+@given(st.text(st.characters(exclude_categories=("Cs", "Cc"))))
+@settings(deadline=None)
+def test_quoted_text_reads_back(text: str) -> None:
+    options = f"option {quoting.fluentd('-' + text)}\nparameters {quoting.fluentd_json({'a': [text]})}"
+    found = sections(f"<match>\n@id 'x'\n{options}\n</match>")["x"]
+    assert found["option"] == "-" + text
+    assert found["parameters"] == {"a": [text]}
+
+
+@pytest.mark.parametrize("text", ["a\nb", "a\rb", "a\0b", "\ud800"])
+def test_what_has_no_place_in_quotes_is_an_error(text: str) -> None:
+    with pytest.raises(ValueError, match="single-quoted"):
+        quoting.fluentd(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["<a>\n</b>", "<a>\n", "b c", *(f"<a>\nb {v}\n</a>" for v in ('"#{x}"', "'x", "'x' y", "x # y", "[1]"))],
+)
+def test_reader_refuses(text: str) -> None:
+    with pytest.raises(ValueError, match=r"line|closed"):
+        sections(text)
+
+
+def test_reads_back_or_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bundle, "render_template", lambda name, **c: render(name, **c).replace("loki:3100", "x:1"))
+    choice = judged(given_policy(), "fluentd")
+    with pytest.raises(bundle.ParseBackError):
+        bundle.of(resolved(given_policy()), [choice])
+
+
+def test_commands() -> None:
+    target = base.get("fluentd")
+    pipeline = resolved(given_policy())
+    assert target.start_argv("/b/fluent.conf", pipeline, "1.19")[-1] == "/b/plugins"
+    assert target.start_argv("fluent.conf", pipeline, "1.19")[-1] == "plugins"
+    assert "--dry-run" in target.validate_argv("/b/fluent.conf")
