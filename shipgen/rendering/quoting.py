@@ -436,9 +436,111 @@ def ruby_name(name: str) -> Quoted:
     return Quoted(name)
 
 
+# -- Fluent Bit: YAML in which `${` begins a variable and has no escape (`src/flb_env.c`, 5.1), lists parted by commas,
+# Lua, and regexes for Onigmo itself.
+
+_LUA_KEYWORDS = re.compile(
+    "and|break|do|else|elseif|end|false|for|function|goto|if|in|local|nil|not|or|repeat|return|then|true|until|while"
+)
+_YAML_WORDS = ("y", "n", "yes", "no", "on", "off", "true", "false", "null")
+
+
+def fluentbit(value: str | int | float | bool) -> Quoted:
+    """A value of a Fluent Bit option."""
+    if isinstance(value, str) and "${" in value:
+        raise ValueError("Fluent Bit has no escape for `${`")
+    return yaml(value)
+
+
+def yaml_key(name: str) -> Quoted:
+    """A key of a YAML mapping that needs no quotes."""
+    if not re.fullmatch(r"[a-z][a-z0-9_.]*", name) or name in _YAML_WORDS:
+        raise ValueError(f"not a plain key: {name!r}")
+    return Quoted(name)
+
+
+def fluentbit_drop(name: str) -> Quoted:
+    """What `grep` takes out: records that the script marked with a name."""
+    if not re.fullmatch(r"[a-z0-9_.+-]+", name):
+        raise ValueError(f"not a name: {name!r}")
+    return fluentbit(f"drop ^{re.escape(name)}$")
+
+
+def fluentbit_paths(paths: list[str]) -> Quoted:
+    """Paths of a `tail` input, parted by commas, around which blanks go."""
+    if found := [path for path in paths if "," in path]:
+        raise ValueError(f"`,` parts paths: {found[0]!r}")
+    return fluentbit(",".join(re.sub("^ | $", "[ ]", path) for path in paths))
+
+
+def fluentbit_env(name: str) -> Quoted:
+    """A reference to an environment variable of Fluent Bit."""
+    return Quoted(f'"${{{env_name(name)}}}"')
+
+
+def fluentbit_tags(sources: list[str]) -> Quoted:
+    """A regex for the tags of some sources."""
+    if found := [name for name in sources if not re.fullmatch(r"[a-z][a-z0-9_-]*", name)]:
+        raise ValueError(f"not the name of a source: {found[0]!r}")
+    return fluentbit(f"^(?:{'|'.join(sources)})[.]")
+
+
+def onigmo_source(pattern: str) -> str:
+    """A regex of the policy as Onigmo itself reads it; without a slash, since Fluent Bit puts it between two."""
+    changed = {r"\u": r"\x", "/": r"\x2f", r"\/": r"\x2f"}
+    return "".join(changed.get(token, token) for token, _, _ in _tokens(ruby_source(pattern)))
+
+
+def onigmo_regex(pattern: str) -> Quoted:
+    """A regex in a multiline parser."""
+    return fluentbit(f"/{onigmo_source(pattern)}/")
+
+
+def onigmo_unless(pattern: str, anchored: bool) -> Quoted:
+    """A regex in a multiline parser for lines in which a pattern is not found."""
+    return fluentbit(f"/\\A(?!{'' if anchored else '.*'}(?:{onigmo_source(pattern)}))/")
+
+
+def lua_string(value: str | bytes) -> Quoted:
+    """A Lua string, in ASCII."""
+    data = value.encode() if isinstance(value, str) else value
+    plain = "".join(chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:03d}" for b in data)
+    return Quoted('"' + plain.replace(r"\092", r"\\") + '"')
+
+
+def lua_regex(pattern: str) -> Quoted:
+    """The source of a regex as a Lua string."""
+    return lua_string(onigmo_source(pattern))
+
+
+def lua_field(name: str) -> Quoted:
+    """What follows a table to reach its field."""
+    if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) and not _LUA_KEYWORDS.fullmatch(name):
+        return Quoted(f".{name}")
+    return Quoted(f"[{lua_string(name)}]")
+
+
+def lua_key(name: str) -> Quoted:
+    """A key of a Lua table's constructor."""
+    return Quoted(f"[{lua_string(name)}]")
+
+
+def lua(value: str | int | float | bool | None) -> Quoted:
+    """A Lua constant."""
+    if isinstance(value, str):
+        return lua_string(value)
+    return Quoted("nil" if value is None else json.dumps(value) if isinstance(value, bool) else repr(value))
+
+
+def lua_list(values: list[str | int]) -> Quoted:
+    """A Lua table of constants."""
+    return Quoted("{" + ", ".join(lua(value) for value in values) + "}")
+
+
 FILTERS: dict[str, Callable[..., Quoted]] = {
     f.__name__: f
     for f in (
+        *(yaml_key, fluentbit, fluentbit_drop, fluentbit_paths, fluentbit_env, fluentbit_tags),
         *(yaml, vector_yaml, vector_regex, program, indented, vector_template, vector_fields, vector_compression),
         *(vector_secret, vector_env, vrl_string, vrl_regex, vrl_path, vrl_key, vrl_name, vrl_int, vrl_bool),
         *(env_name, env_value, path_literal, logrotate_word, comment, code_span, prose),

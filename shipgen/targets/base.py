@@ -80,6 +80,7 @@ NAMES = ("vector", "fluentbit", "fluentd", "filebeat", "promtail")
 
 _MODULES = {
     "vector": "shipgen.targets.vector",
+    "fluentbit": "shipgen.targets.fluentbit",
     "fluentd": "shipgen.targets.fluentd",
     "promtail": "shipgen.targets.promtail",
 }

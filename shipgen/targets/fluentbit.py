@@ -1,0 +1,513 @@
+"""Fluent Bit, 3.2 to 5.1, in YAML.
+
+A `tail` input for each source and way of grouping, one Lua file that makes the records, applies the rules and shapes
+them for the sinks, `grep` filters that take out (and so count) what rules drop, then the outputs. Options, defaults and
+version differences are those of fluent/fluent-bit at the tags named beside them, and were run on 5.1.1.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from shipgen.catalog import formats, ray, redactions
+from shipgen.diagnostics import Severity
+from shipgen.pipeline import inventory
+from shipgen.pipeline.conditions import ALWAYS
+from shipgen.pipeline.model import Pipeline, Rule, SecretRef, Sink, Source
+from shipgen.targets import common
+from shipgen.targets.base import File, Finding, condition_context, release
+
+CHUNK = 2_048_000
+"""Bytes of a full chunk (`FLB_INPUT_CHUNK_FS_MAX_SIZE`, 5.1)."""
+READ_LIMIT = 8 * 1024 * 1024
+"""Longest line that is read whole, bytes."""
+JOIN_LIMIT = 8 * 1024 * 1024
+"""Longest entry that is joined, bytes; the lines behind it are entries of their own."""
+FAILED = "redaction_failed"
+"""Alias of the filter that counts records of which no text was delivered."""
+COUNTED = ("drop", "sample", "limit")
+"""Rules that take records away."""
+
+_HEADERS = (formats.CPP, formats.PYTHON, formats.PAIRS, formats.SERVE, formats.ABSL, formats.DATED,
+            formats.GLUED_MARKER, formats.DRIVER_REPEAT)
+_EXACT = r" timestamp_ns=(?P<timestamp_ns>[0-9]{19})$"
+"""The end of an F2b entry of a driver that is not connected yet: it has no ids."""
+
+
+class _Config:
+    """The flat contexts of `fluent-bit.yaml.j2` and `shipgen.lua.j2`, put together for one pipeline."""
+
+    def __init__(self, pipeline: Pipeline, version: str) -> None:
+        self.pipeline = pipeline
+        self.version = release(version)
+        self.state = common.state_dir(pipeline, "fluentbit")
+        self.inputs: list[dict[str, Any]] = []
+        self.parsers: dict[str, dict[str, Any]] = {}
+        self.families: dict[str, dict[str, Any]] = {}
+        self.regexes: dict[str, int] = {}
+        self.redactions: list[dict[str, Any]] = []
+        self.limits: list[dict[str, Any]] = []
+        self.counted: list[str] = []
+        self.env: set[str] = set()
+        self.secrets: dict[str, str] = {}
+        self.meant: dict[tuple[str | int, ...], Any] = {}
+        self.sources = [self.source(s) for s in pipeline.sources]
+        self.shapes: list[dict[str, Any]] = []
+        self.variants: list[dict[str, Any]] = []
+        shared, rest = common.shared_rules(pipeline)
+        self.chains = [self.chain(shared, "")]
+        variants = self.gather(rest)
+        self.single = len(self.variants) == 1
+        self.counted.append(FAILED)
+        self.outputs = [self.output(sink, variants[sink.name]) for sink in pipeline.sinks]
+        for script, sink_names in zip(self.sources, (s.name for s in pipeline.sources), strict=True):
+            taken = {variants[k.name] for k in pipeline.sinks if sink_names in k.sources}
+            script["variants"] = [i for i in range(1, len(self.variants) + 1) if i in taken]
+
+    # -- sources ------------------------------------------------------------------------------------------------------
+
+    def source(self, source: Source) -> dict[str, Any]:
+        """Adds the inputs of a source; gives what the script knows of it."""
+        script: dict[str, Any] = {
+            "name": source.name, "max_entry": source.max_entry, "max_line": source.max_line, "max_lines": None,
+            "ray": bool(source.families),
+        }
+        if source.families:
+            cuts = {family.name: common.entry_kind(source, family) for family in source.families}
+            script |= {"base": len(source.base.encode()), "cuts": [
+                (name, [cut for cut in ("driver", "serve", "cpp") if kind[f"cut_{cut}"]])
+                for name, kind in cuts.items() if any(kind[f"cut_{cut}"] for cut in ("driver", "serve", "cpp"))
+            ]}
+            for grouping in ray.Grouping:
+                if chosen := [f for f in source.families if f.grouping is grouping]:
+                    self.ray_input(source, grouping, chosen)
+            return script
+        parser = ""
+        if source.multiline:
+            parser = f"shipgen_{source.name}"
+            self.parsers[parser] = {"start": "^", "unless": source.multiline.start, "anchored": False,
+                                    "timeout": max(500, source.multiline.timeout)}
+        self.tail(source, "file", list(source.paths), parser, [], exclusions(source))
+        layout = source.time.layout if source.time else ""
+        groups = named_groups(source.regex)
+        return {
+            **script, "max_lines": source.multiline.max_lines if source.multiline else None,
+            "root": len(self.pipeline.collector.root.rstrip("/").encode()),
+            "exclude": [inventory.glob_regex(glob) for glob in source.exclude],
+            "json": source.format == "json", "regex": source.regex, "groups": groups,
+            "time": source.time.field if source.time else None, "layout": layout,
+            "digits": common.EPOCH_DIGITS.get(layout, 0), "message": "message" in groups,
+        }
+
+    def ray_input(self, source: Source, grouping: ray.Grouping, families: Sequence[ray.Family]) -> None:
+        paths: list[str] = []
+        for family in families:
+            kind = common.entry_kind(source, family)
+            paths += common.globs(source, family, backups=common.reads_backups(self.pipeline, source, family))
+            self.families[family.name] = {
+                "name": family.name, "component": family.component, "pattern": family.pattern,
+                "fields": list(family.fields), "user": grouping is ray.Grouping.USER, "markers": kind["markers"],
+                "events": kind["events"], "names": [inventory.glob_regex(glob) for glob in family.globs],
+            }
+        parser = "" if grouping is ray.Grouping.LINE else f"shipgen_{grouping.value}"
+        if grouping is ray.Grouping.HEADER:
+            self.parsers[parser] = {"start": formats.HEADER, "unless": formats.HEADER, "anchored": True,
+                                    "timeout": common.FLUSH_MS}
+        elif grouping is ray.Grouping.USER:
+            self.parsers[parser] = {"start": "^", "unless": "", "next": formats.CONTINUATION,
+                                    "timeout": common.FLUSH_MS}
+        self.tail(source, grouping.value, paths, parser, [f.name for f in families], [])
+
+    def tail(
+        self, source: Source, kind: str, paths: list[str], parser: str, families: list[str], exclude: list[str]
+    ) -> None:
+        tag = f"{source.name}.{kind}"
+        skip = source.on_long_line == "skip"
+        # what a buffer can hold is a byte less than its size, and the end of the line is part of it
+        longest = source.max_line + 2 if skip else max(READ_LIMIT, source.max_line + 2)
+        best_effort = all(s.options.get("delivery") == "best_effort" for s in self.pipeline.sinks)
+        options: list[tuple[str, Any]] = [("alias", tag), ("tag", tag)]
+        options += [("multiline.parser", parser)] if parser else []
+        options += [
+            ("key", "log"), ("path_key", "path"), ("db", f"{self.state}/{tag}.db"), ("db.sync", "normal"),
+            ("db.locking", False), ("db.journal_mode", "WAL"), ("read_from_head", source.start == "beginning"),
+        ]
+        options += [("read_newly_discovered_files_from_head", True)] if self.version >= (4, 1) else []
+        options += [("refresh_interval", seconds(self.pipeline.collector.discover_every)), ("rotate_wait", 60)]
+        if source.ignore_older is not None:
+            options.append(("ignore_older", max(1, source.ignore_older // 1000)))
+        options += [("buffer_chunk_size", min(65536, longest)), ("buffer_max_size", longest), ("skip_long_lines", True)]
+        options += [("truncate_long_lines", not skip)] if self.version >= (4, 2) else []
+        options += [
+            ("skip_empty_lines", False), ("inotify_watcher", True),
+            ("storage.type", "memory" if best_effort else "filesystem"),
+            ("storage.pause_on_chunks_overlimit", not best_effort and any(blocks(s) for s in self.pipeline.sinks)),
+        ]
+        self.meant["pipeline", "inputs", len(self.inputs), "path"] = ",".join(paths)
+        self.inputs.append({"tag": tag, "source": source.name, "paths": paths, "exclude": exclude,
+                            "families": families, "options": options})
+
+    # -- rules --------------------------------------------------------------------------------------------------------
+
+    def chain(self, rules: Iterable[Rule], sinks: str) -> list[dict[str, Any]]:
+        """Rules as the script has them. What they drop is counted under a name that says for which sinks."""
+        chain = []
+        for rule in rules:
+            name = f"rule.{rule.name}" + (f".{sinks}" if sinks else "")
+            if rule.action in COUNTED:
+                self.counted.append(name)
+            chain.append({"name": name, "action": rule.action, "when": self.condition(condition_context(rule.when)),
+                          **self.action(rule)})
+        return chain
+
+    def action(self, rule: Rule) -> dict[str, Any]:
+        options = rule.options
+        if rule.action == "sample":
+            return {"rate": options["rate"], "by": options.get("by"), "text": json.dumps(options["rate"])}
+        if rule.action == "limit":
+            self.limits.append({"records": options["records"], "seconds": options["per"] / 1000,
+                                "by": list(options.get("by", ()))})
+            return {"number": len(self.limits)}
+        if rule.action == "add":
+            return {"fields": list(options.items())}
+        if rule.action == "redact":
+            return self.redaction(options)
+        return {}
+
+    def redaction(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        text = str(options.get("with", "[redacted]"))
+        number = len(self.redactions) + 1
+        if "pattern" in options:
+            self.redactions.append({"regex": self.regex(options["pattern"]), "with": text, "keeps": False})
+            return {"number": number, "on_json_text": False}
+        kind = redactions.KINDS[options["kind"]]
+        found = {"regex": self.regex(kind.regex), "keeps": kind.keeps}
+        self.redactions.append({**found, "with": kind.before + text + kind.after})
+        if kind.on_json_text:
+            text = json.dumps(text, ensure_ascii=False)[1:-1]
+            self.redactions.append({**found, "with": kind.before + text + kind.after})
+        return {"number": number, "on_json_text": kind.on_json_text}
+
+    def condition(self, condition: dict[str, Any]) -> dict[str, Any]:
+        """A condition with the places of its regexes in the script. `extra` is no text."""
+        if condition["kind"] == "matches":
+            if condition["field"] == "extra":
+                return {"kind": "any", "of": []}
+            return {**condition, "number": self.regex(condition["regex"])}
+        of = condition.get("of")
+        if isinstance(of, list):
+            return {**condition, "of": [self.condition(part) for part in of]}
+        return {**condition, "of": self.condition(of)} if of else condition
+
+    def regex(self, pattern: str) -> int:
+        return self.regexes.setdefault(pattern, len(self.regexes) + 1)
+
+    # -- sinks --------------------------------------------------------------------------------------------------------
+
+    def gather(self, rest: Sequence[Rule]) -> dict[str, int]:
+        """Variants of a record: sinks with the same rules, condition and shape share one. Gives each sink's."""
+        keys: list[tuple[Any, ...]] = []
+        sinks: list[list[Sink]] = []
+        of: dict[str, int] = {}
+        for sink in self.pipeline.sinks:
+            own = tuple(r for r in rest if r.sinks is None or sink.name in r.sinks)
+            key = (tuple(r.index for r in own), sink.when, self.shape(sink))
+            if key not in keys:
+                keys.append(key)
+                sinks.append([])
+            of[sink.name] = keys.index(key) + 1
+            sinks[of[sink.name] - 1].append(sink)
+        for number, ((indexes, when, shape), users) in enumerate(zip(keys, sinks, strict=True), 1):
+            names = "+".join(s.name for s in users)
+            chain = [r for r in rest if r.index in indexes]
+            if chain:
+                self.chains.append(self.chain(chain, names))
+            if shape.get("late") == "drop":
+                self.counted.append(f"late.{names}")
+                shape = {**shape, "late_name": f"late.{names}"}
+            self.shapes.append(shape)
+            self.variants.append({
+                "key": f"variant_{number}", "shape": number, "chain": len(self.chains) if chain else None,
+                "when": None if when == ALWAYS else self.condition(condition_context(when)),
+            })
+        return of
+
+    def shape(self, sink: Sink) -> dict[str, Any]:
+        if sink.type != "loki":
+            return {"type": "object"}
+        options = sink.options
+        labels, metadata = options["labels"], common.loki_metadata(options)
+        kept = (*metadata, *(("truncated",) if "truncated" not in metadata else ()))
+        away = [f for f in common.possible_fields(self.pipeline) if f not in (*kept, "time")]
+        return {
+            "type": "loki", "late": options["late"], "line": options["line"],
+            "static": list(labels["static"].items()), "label_fields": labels["fields"], "metadata": metadata,
+            "not_metadata": away if len(away) < len(metadata) else None,
+            "plain": ["cluster", "component", "level", "node", "source", "stream", "time_source"],
+            "max_behind": common.max_behind(options["server"]), "max_ahead": common.MAX_AHEAD,
+            "max_line_size": None if common.lines_fit(self.pipeline, options) else options["server"]["max_line_size"],
+        }
+
+    def output(self, sink: Sink, variant: int) -> dict[str, Any]:
+        out: dict[str, Any] = {"name": sink.name, "sources": list(sink.sources), "parse": False,
+                               "pick": "" if self.single else f"variant_{variant}"}
+        if sink.type == "loki":
+            options = self.loki(sink)
+            out["plugin"] = "loki"
+        elif sink.type == "file":
+            directory, _, name = sink.options["path"].rpartition("/")
+            options = [("path", directory or "/"), ("file", name), ("format", "template"), ("template", "{line}"),
+                       ("mkdir", True), ("workers", 1)]
+            out["plugin"] = "file"
+        else:
+            options = [("format", "json_lines"), ("json_date_key", False), ("workers", 1)]
+            out |= {"plugin": "stdout", "parse": True}
+        out["options"] = [*options, *self.delivery(sink)]
+        return out
+
+    def loki(self, sink: Sink) -> list[tuple[str, Any]]:
+        options = sink.options
+        labels = [*options["labels"]["static"], *options["labels"]["fields"]]
+        host, port, path, tls = endpoint(options["endpoint"])
+        found: list[tuple[str, Any]] = [("host", host), ("port", port), ("uri", f"{path}/loki/api/v1/push")]
+        if options.get("tenant"):
+            found.append(("tenant_id", options["tenant"]))
+        found.append(("labels", ",".join(f"{name}=$l['{name}']" for name in labels)))
+        if self.version >= (4, 0):
+            found.append(("structured_metadata_map_keys", "$m"))
+        else:
+            names = common.loki_metadata(options)
+            found.append(("structured_metadata", ",".join(f"{name}=$m['{name}']" for name in names)))
+        found += [
+            ("remove_keys", "$l,$m"), ("line_format", "json"), ("drop_single_key", "raw"),
+            ("auto_kubernetes_labels", False), ("workers", 1),
+        ]
+        if compressed(options["compression"]):
+            found.append(("compress", "gzip"))
+        return [*found, *self.auth(options.get("auth")), *tls_options(tls, options.get("tls")), *NET]
+
+    def auth(self, auth: Mapping[str, Any] | None) -> list[tuple[str, Any]]:
+        if not auth:
+            return []
+        if "bearer" in auth:
+            return [("bearer_token", self.secret(auth["bearer"]))]
+        user, password = (self.secret(auth["basic"][key]) for key in ("user", "password"))
+        return [("http_user", user), ("http_passwd", password)]
+
+    def secret(self, ref: SecretRef) -> dict[str, str]:
+        if ref.kind == "env":
+            self.env.add(ref.name)
+            return {"env": ref.name}
+        return {"env": self.secrets.setdefault(ref.name, f"SHIPGEN_FILE_{len(self.secrets) + 1}")}
+
+    def delivery(self, sink: Sink) -> list[tuple[str, Any]]:
+        retry = sink.options.get("retry", {"give_up_after": "never"})
+        limit: Any = "no_limits"
+        if retry["give_up_after"] != "never":
+            limit = attempts(retry["give_up_after"], backoff(self.pipeline))
+        found: list[tuple[str, Any]] = [("retry_limit", limit)]
+        buffer = sink.options.get("buffer")
+        if buffer and buffer["when_full"] == "drop_oldest":
+            found.append(("storage.total_limit_size", buffer["max_size"]))
+        return found
+
+    # -- the two files ------------------------------------------------------------------------------------------------
+
+    def service(self) -> list[tuple[str, Any]]:
+        collector = self.pipeline.collector
+        waits = [s.options["batch"]["max_wait"] for s in self.pipeline.sinks if "batch" in s.options]
+        room = [s.options["buffer"]["max_size"] for s in self.pipeline.sinks if blocks(s)]
+        found: list[tuple[str, Any]] = [
+            ("flush", seconds(min(waits, default=1000))), ("grace", 5), ("daemon", False), ("log_level", "info"),
+            ("http_server", True), ("http_listen", collector.metrics_bind), ("http_port", collector.metrics_port),
+            ("hot_reload", False), ("storage.path", f"{self.state}/buffer"), ("storage.sync", "normal"),
+            ("storage.checksum", False), ("storage.max_chunks_up", max(16, min(room, default=1 << 28) // CHUNK)),
+            ("storage.backlog.mem_limit", 64_000_000), ("storage.metrics", True),
+            ("scheduler.base", 1), ("scheduler.cap", backoff(self.pipeline)),
+        ]
+        return found + ([("multiline_buffer_limit", str(JOIN_LIMIT))] if self.version >= (4, 1) else [])
+
+    def config(self) -> dict[str, Any]:
+        """Context of the main file."""
+        return {
+            "service": self.service(), "inputs": self.inputs, "outputs": self.outputs, "counted": self.counted,
+            "parsers": [{"name": name, **parser} for name, parser in self.parsers.items()],
+            "json_parser": any(o["parse"] for o in self.outputs),
+            "secrets": [(name, f"file://{path}") for path, name in self.secrets.items()],
+        }
+
+    def script(self) -> dict[str, Any]:
+        """Context of the script."""
+        pipeline = self.pipeline
+        node = pipeline.collector.node
+        words = {word: level for word, level in formats.LEVELS.items() if len(word) > 1}
+        consumed = common.json_consumed(events=False)
+        return {
+            "cluster": pipeline.cluster, "node_literal": node if isinstance(node, str) else "",
+            "node_env": node.name if isinstance(node, SecretRef) else "", "zone": zone_table(pipeline.timezone),
+            "extra": common.wants(pipeline, "extra"), "levels": list(formats.LEVELS.items()),
+            "json_levels": [*formats.LEVELS.items(), *((word.lower(), level) for word, level in words.items())],
+            "json_level": formats.JSON_LEVEL, "json_fields": common.json_fields(), "consumed": consumed,
+            "noticed": ["component_name"], "families": list(self.families.values()), "headers": list(_HEADERS),
+            "exact": _EXACT, "pairs": named_groups(formats.PAIRS), "unknown_job": ray.UNKNOWN_JOB,
+            "tqdm": formats.TQDM, "files": any(not s["ray"] for s in self.sources), "sources": self.sources,
+            "inputs": self.inputs, "regexes": list(self.regexes), "redactions": self.redactions, "limits": self.limits,
+            "chains": self.chains, "shapes": self.shapes, "variants": self.variants, "single": self.single,
+            "objects": any(s["type"] == "object" or s["line"] == "json" for s in self.shapes),
+            "fields": [f for f in common.possible_fields(pipeline) if f != "time"], "failed_name": FAILED,
+        }
+
+
+NET: list[tuple[str, Any]] = [("net.keepalive", True), ("net.connect_timeout", 10), ("net.io_timeout", 60)]
+"""Without it a request that is never answered is waited for for ever (`src/flb_upstream.c`, 5.1)."""
+
+
+def named_groups(regex: str) -> list[str]:
+    """Named groups of a regex, in the order in which Onigmo counts them: where some have names, others have no
+    number."""
+    groups = re.compile(regex).groupindex
+    return sorted(groups, key=lambda name: groups[name])
+
+
+def seconds(milliseconds: int) -> str:
+    """A duration as Fluent Bit reads it."""
+    return f"{milliseconds / 1000:.3f}".rstrip("0").rstrip(".")
+
+
+def exclusions(source: Source) -> list[str]:
+    """Globs that Fluent Bit itself leaves out. Its `*` matches `/` too in those (`fnmatch` without flags,
+    `plugins/in_tail/tail_scan_glob.c`, 5.1), which is only the same where no path lies deeper than the glob; the script
+    knows all of them."""
+    depth = max(path.count("/") for path in source.paths)
+    return [glob for glob in source.exclude if glob.count("/") >= depth]
+
+
+def blocks(sink: Sink) -> bool:
+    """Whether a sink's buffer stops the inputs when it is full."""
+    return "buffer" in sink.options and sink.options["buffer"]["when_full"] == "block"
+
+
+def backoff(pipeline: Pipeline) -> int:
+    """Longest pause between two attempts, seconds; one setting for all outputs."""
+    pauses = [s.options["retry"]["max_backoff"] for s in pipeline.sinks if "retry" in s.options]
+    return max(2, max(pauses, default=30_000) // 1000)
+
+
+def attempts(give_up_after: int, cap: int) -> int:
+    """Attempts after which Fluent Bit has waited about ``give_up_after`` ms: each pause is drawn between one second and
+    twice as much as the time before, at most ``cap`` (`backoff_full_jitter` in `src/flb_scheduler.c`, 5.1)."""
+    waited, tries = 0.0, 0
+    while waited * 1000 < give_up_after and tries < 1_000_000:
+        tries += 1
+        waited += 1 + (1 + min(cap, 2**min(tries, 30))) / 2
+    return max(1, tries)
+
+
+def endpoint(url: str) -> tuple[str, int, str, bool]:
+    """Host, port, path and whether TLS is used."""
+    parts = urlsplit(url)
+    tls = parts.scheme == "https"
+    return parts.hostname or "", parts.port or (443 if tls else 80), parts.path.rstrip("/"), tls
+
+
+def tls_options(used: bool, options: Mapping[str, Any] | None) -> list[tuple[str, Any]]:
+    """TLS settings under Fluent Bit's names."""
+    if not used:
+        return [("tls", False)]
+    options = options or {}
+    verify = options.get("verify", True)
+    names = {"ca_file": "tls.ca_file", "cert_file": "tls.crt_file", "key_file": "tls.key_file",
+             "server_name": "tls.vhost"}
+    found: list[tuple[str, Any]] = [("tls", True), ("tls.verify", verify), ("tls.verify_hostname", verify)]
+    return found + [(theirs, options[ours]) for ours, theirs in names.items() if ours in options]
+
+
+def compressed(value: Any) -> bool:
+    """Whether a Loki sink compresses."""
+    return bool((value["codec"] if isinstance(value, Mapping) else value) != "none")
+
+
+def zone_table(zone: str) -> dict[str, Any] | None:
+    """A time zone as two lists: from which reading of the clock on it is how many seconds ahead of UTC. In the hour
+    that repeats the first reading counts, in the gap the time before it. From the package `tzdata`, so that the
+    machine's own tables change nothing."""
+    if zone == "local":
+        return None
+    from datetime import UTC, datetime, timedelta
+    from importlib.resources import files
+    from zoneinfo import ZoneInfo
+
+    with files("tzdata").joinpath("zoneinfo", *zone.split("/")).open("rb") as table:
+        info = ZoneInfo.from_file(table)
+
+    def ahead_at(at: int) -> int:
+        offset = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=at)).astimezone(info).utcoffset()
+        return int(offset.total_seconds()) if offset else 0
+
+    day = 86_400
+    at, end = 16_071 * day, 29_220 * day  # 2014 to 2050
+    clock, ahead = [-(10**12)], [ahead_at(at)]
+    while at < end:
+        if ahead_at(at + day) != ahead_at(at):
+            low, high = at, at + day
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (middle, high) if ahead_at(middle) == ahead_at(at) else (low, middle)
+            clock.append(high + max(ahead_at(at), ahead_at(high)))
+            ahead.append(ahead_at(high))
+        at += day
+    return {"name": zone, "clock": clock, "ahead": ahead}
+
+
+class FluentBit:
+    """The target `fluentbit`."""
+
+    name = "fluentbit"
+    versions = ("3.2", "4.0", "4.1", "4.2", "5.0", "5.1")
+    main_config = "fluentbit/fluent-bit.yaml"
+    binary = "fluent-bit"
+    reads_rotated = True
+    image_program = "/fluent-bit/bin/fluent-bit"
+
+    def check(self, pipeline: Pipeline, version: str) -> Iterator[Finding]:
+        """Findings that depend on values."""
+        for sink in pipeline.sinks:
+            for where, ref in common.sink_secrets(sink):
+                if ref.kind == "file" and release(version) < (4, 0):
+                    yield Finding("unsupported", Severity.ERROR, where, "Fluent Bit reads secrets from files since 4.0",
+                                  "use {env: NAME}, or a newer version")
+
+    def files(self, pipeline: Pipeline, version: str) -> Iterable[File]:
+        """`fluentbit/fluent-bit.yaml` and the script that it loads."""
+        config = _Config(pipeline, version)
+        notes = ["Environment: " + ", ".join(sorted(config.env))] if config.env else []
+        start = " ".join(self.start_argv("fluent-bit.yaml", pipeline, version))
+        header = common.header(pipeline, self.name, version, start, tuple(notes))
+        yield File(self.main_config, "fluentbit/fluent-bit.yaml.j2", {"header": header, "c": config.config()}, "yaml",
+                   config.meant)
+        yield File("fluentbit/shipgen.lua", "fluentbit/shipgen.lua.j2", {"header": header, "s": config.script()}, "lua")
+
+    def start_argv(self, config: str, pipeline: Pipeline, version: str) -> tuple[str, ...]:
+        """Start command."""
+        return (self.binary, "--config", config)
+
+    def validate_argv(self, config: str) -> tuple[str, ...]:
+        """The checker of Fluent Bit itself."""
+        return (self.binary, "--dry-run", "--config", config)
+
+    def not_validated(self) -> str:
+        """What `fluent-bit --dry-run` does not look at (run on 5.1.1)."""
+        return ("globs, values of options, names of parsers, what the script does with a line, TLS files, secrets and "
+                "the sinks")
+
+    def image(self, version: str) -> str:
+        """Image of a version: `fluent/fluent-bit:<version>` (`dockerfiles/Dockerfile`, 5.1)."""
+        full = version if version.count(".") == 2 else f"{version}.0"
+        return f"fluent/fluent-bit:{full}"
+
+
+TARGET = FluentBit()
