@@ -87,31 +87,35 @@ def inventory(pipeline: Pipeline, root: Path) -> tuple[list[str], list[Diagnosti
 
     ``root`` is where the node's file system is; paths of the policy are looked up below it.
     """
+    prefix = pipeline.collector.root.rstrip("/")
+    readers: dict[Path, list[str]] = {}
+    names: dict[Path, str] = {}
+    for source in (s for s in pipeline.sources if s.families):
+        for session in _sessions(root / source.base.removeprefix(prefix).lstrip("/")):
+            for path in _walk(session / "logs"):
+                names[path] = str(path.relative_to(session / "logs"))
+                readers.setdefault(path, []).extend(_shipped_by(pipeline, source, names[path]))
+    for source in (s for s in pipeline.sources if s.paths):
+        for path in dict.fromkeys(p for glob in source.paths for p in _below(root, glob.removeprefix(prefix))):
+            if path.is_file() and matches(source, f"{prefix}/{path.relative_to(root)}"):
+                readers.setdefault(path, []).append(source.name)
     rows: list[str] = []
     found: list[Diagnostic] = []
-    prefix = pipeline.collector.root.rstrip("/")
-    ray_sources = [s for s in pipeline.sources if s.families]
-    for base in dict.fromkeys(s.base for s in ray_sources):
-        for session in _sessions(root / base.removeprefix(prefix).lstrip("/")):
-            for path in _walk(session / "logs"):
-                below = str(path.relative_to(session / "logs"))
-                of = [s for s in ray_sources if s.base == base]
-                by = [name for s in of for name in _shipped_by(pipeline, s, below)]
-                rows.append(f"{path}\t{', '.join(by) or _left_out(below) or 'nobody'}")
-                place = Place(str(path))
-                if len(by) > 1:
-                    text = f"{path} is read by {' and '.join(by)}"
-                    hint = "its lines arrive twice where both reach a sink"
-                    found.append(Diagnostic("file-read-twice", Severity.WARNING, "", text, hint, place))
-                elif not by and not _left_out(below):
-                    text = f"{path}: nobody ships this file"
-                    hint = "shipgen's catalogue does not know it: add a source of type file, or report it"
-                    found.append(Diagnostic("stray-file", Severity.ERROR, "", text, hint, place))
-    for source in (s for s in pipeline.sources if s.paths):
-        for glob in source.paths:
-            below_root = glob.removeprefix(prefix).lstrip("/")
-            rows.extend(
-                f"{path}\t{source.name}" for path in sorted(root.glob(below_root))
-                if path.is_file() and matches(source, prefix + "/" + str(path.relative_to(root)))
-            )
+    for path, by in readers.items():
+        left_out = "" if by else _left_out(names[path])
+        rows.append(f"{path}\t{', '.join(by) or left_out or 'nobody'}")
+        place = Place(str(path))
+        if len(by) > 1:
+            text = f"{path} is read by {' and '.join(by)}"
+            hint = "its lines arrive twice where both reach a sink"
+            found.append(Diagnostic("file-read-twice", Severity.WARNING, "", text, hint, place))
+        elif not by and not left_out:
+            text = f"{path}: nobody ships this file"
+            hint = "shipgen's catalogue does not know it: add a source of type file, or report it"
+            found.append(Diagnostic("stray-file", Severity.ERROR, "", text, hint, place))
     return rows, found
+
+
+def _below(root: Path, glob: str) -> list[Path]:
+    relative = glob.strip("/")
+    return sorted(root.glob(relative)) if relative else []

@@ -46,9 +46,11 @@ def notes(pipeline: Pipeline, target: str | None) -> Iterator[str]:
 def locate(pipeline: Pipeline, path: str) -> tuple[Source, ray.Family | None, str]:
     """Which source and family a file belongs to, and the path it has for the shipper. Raises UsageError."""
     absolute = path if path.startswith("/") else str(Path(path).absolute())
+    on_node = pipeline.collector.root.rstrip("/") + absolute
     for source in pipeline.sources:
-        if source.paths and inventory.matches(source, absolute):
-            return source, None, absolute
+        for place in (absolute, on_node):
+            if source.paths and inventory.matches(source, place):
+                return source, None, place
     inside = _SESSION.search(absolute)
     below = inside[2] if inside else path.split("/logs/", 1)[-1] if "/logs/" in path else path.lstrip("./")
     session = inside[1] if inside else _NO_SESSION
@@ -61,7 +63,7 @@ def locate(pipeline: Pipeline, path: str) -> tuple[Source, ray.Family | None, st
             raise UsageError(f"{path}: no source of the policy reads {ray.families_of(candidate)[0].name} files")
     only = [s for s in pipeline.sources if s.paths]
     if len(only) == 1 and len(pipeline.sources) == 1:
-        return only[0], None, absolute
+        return only[0], None, on_node
     raise UsageError(f"{path}: not the name of a file that the policy reads; name the one it stands for with --as")
 
 
