@@ -100,7 +100,7 @@ def test_files_of_other_sources(run: Run, tmp_path: Path) -> None:
     assert found.sinks["loki"].expected == 193 + 21 + 30
 
 
-def test_native_check_takes_what_is_rendered(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_native_check_takes_what_is_rendered(tmp_path: Path) -> None:
     if shutil.which("fluentd") is None:
         pytest.skip("there is no `fluentd` on PATH")
     file = tmp_path / "policy.json"

@@ -28,7 +28,10 @@ GLOB_POLICY_SINCE = (1, 17)
 GZIP_LEVEL = 6
 """Level of zlib itself where the policy gives none."""
 PLUGINS = ("shipgen", "shipgen_entry", "in_shipgen_tail", "parser_shipgen_multiline", "filter_shipgen_ray",
-           "filter_shipgen_file", "filter_shipgen_rule", "out_shipgen_loki", "out_shipgen_lines")
+           "filter_shipgen_file", "filter_shipgen_rule", "out_shipgen_loki", "out_shipgen_http",
+           "out_shipgen_lines")
+INDEX_DATES = {"none": None, "daily": "%Y.%m.%d", "monthly": "%Y.%m"}
+"""What stands behind the name of an index that rotates."""
 GEMS = {"1.16": (">= 1.16.2", "< 1.17")}
 """Constraints of the gem `fluentd` where they are not just its minor version: before 1.16.2 a file that was followed by
 its inode could be read twice."""
@@ -59,7 +62,7 @@ class _Config:
         self.meant: dict[tuple[str | int, ...], Any] = {
             (s["id"], "path"): "|".join(s["paths"]).replace("%", "%%") for s in self.sources
         }
-        self.meant |= {(s["id"], "program"): s["program"] for s in self.sinks if s["type"] == "loki"}
+        self.meant |= {(s["id"], "program"): s["program"] for s in self.sinks if "program" in s}
         self.meant |= {(s["id"], "path"): s["path"] for s in self.sinks if s["path"]}
         self.meant |= {(s["id"], "url"): s["endpoint"] for s in self.sinks if s["type"] == "loki"}
         if isinstance(node := pipeline.collector.node, SecretRef):
@@ -139,6 +142,8 @@ class _Config:
         if sink.type == "loki":
             context |= {"endpoint": options["endpoint"].rstrip("/"), "tenant": options.get("tenant", ""),
                         "tls": tls(options.get("tls")), "program": self.loki(options)}
+        elif sink.type in ("http", "elasticsearch", "opensearch"):
+            context |= {"type": "http", "program": self.http(sink)}
         elif sink.type == "file":
             context["path"] = options["path"]
         else:
@@ -155,16 +160,33 @@ class _Config:
             "auth": self.auth(options.get("auth")),
         }
 
-    def auth(self, auth: Mapping[str, Any] | None) -> dict[str, Any] | None:
-        def plain(tree: Any) -> Any:
-            if isinstance(tree, SecretRef):
-                if tree.kind == "env":
-                    self.env.add(tree.name)
-                return {tree.kind: tree.name}
-            return {k: plain(v) for k, v in tree.items()}
+    def http(self, sink: Sink) -> dict[str, Any]:
+        """An endpoint for lines of JSON, or the bulk call of a search engine."""
+        options = sink.options
+        found: dict[str, Any] = {
+            "method": options.get("method", "POST"), "headers": self.plain(options.get("headers", {})),
+            "auth": self.auth(options.get("auth")), "tls": self.plain(options.get("tls", {})),
+            "gzip": gzip_level(options["compression"]), "index": None, "date": None, "time": "time",
+        }
+        if sink.type == "http":
+            automatic = options["compression"] == "auto"
+            return found | {"endpoints": [options["endpoint"]], "gzip": None if automatic else found["gzip"]}
+        found |= {"endpoints": [f"{e.rstrip('/')}/_bulk" for e in options["endpoints"]], "time": "@timestamp"}
+        if "index" in options:
+            return found | {"index": options["index"]["name"], "date": INDEX_DATES[options["index"]["rotate"]]}
+        stream = options["data_stream"]
+        return found | {"index": f"logs-{stream['dataset']}-{stream['namespace']}"}
 
-        found: dict[str, Any] | None = plain(auth) if auth else None
-        return found
+    def auth(self, auth: Mapping[str, Any] | None) -> Any:
+        return self.plain(auth) if auth else None
+
+    def plain(self, tree: Any) -> Any:
+        """Settings with their secrets as references."""
+        if isinstance(tree, SecretRef):
+            if tree.kind == "env":
+                self.env.add(tree.name)
+            return {tree.kind: tree.name}
+        return {k: self.plain(v) for k, v in tree.items()} if isinstance(tree, Mapping) else tree
 
     def buffer(self, sink: Sink) -> dict[str, Any]:
         options = sink.options

@@ -112,6 +112,25 @@ def test_secrets_are_references() -> None:
     assert "# Environment: LOKI_USER\n" in files(data)["fluentd/fluent.conf"]
 
 
+def test_search_engines_and_endpoints_get_requests_of_their_own() -> None:
+    key: dict[str, Any] = {"api_key": {"env": "KEY"}}
+    sinks = {
+        "es": {"type": "elasticsearch", "endpoints": ["https://a:9200/x/", "https://b:9200"], "auth": key},
+        "os": {"type": "opensearch", "endpoints": ["https://o:9200"], "index": {"name": "logs"}, "compression": "none"},
+        "web": {"type": "http", "endpoint": "https://h/in", "method": "PUT", "tls": {"verify": False},
+                "headers": {"X-A": "it's", "X-B": {"env": "B"}}},
+    }
+    found = config(given_policy(sinks=sinks))
+    es, search, web = (found[f"out:{name}"]["program"] for name in sinks)
+    assert es["endpoints"] == ["https://a:9200/x/_bulk", "https://b:9200/_bulk"]
+    assert (es["index"], es["date"], es["time"], es["gzip"]) == ("logs-ray-default", None, "@timestamp", 6)
+    assert es["auth"] == key
+    assert (search["index"], search["date"], search["gzip"]) == ("logs", "%Y.%m.%d", None)
+    assert (web["method"], web["time"], web["gzip"], web["index"]) == ("PUT", "time", None, None)
+    assert web["headers"] == {"X-A": "it's", "X-B": {"env": "B"}}
+    assert web["tls"] == {"verify": False}
+
+
 def test_records_go_to_the_sinks_that_want_their_source() -> None:
     data = given_policy(
         sources={"ray": {"type": "ray"}, "app": dict(FILE)},
