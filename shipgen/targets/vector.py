@@ -338,7 +338,7 @@ class Vector:
             yield Finding("inode-reuse", Severity.NOTE, ("rotation", "backups"),
                           "where the file system gives the inode of a deleted backup to a new file within a minute, or "
                           "while Vector is stopped, Vector takes the one for the other and skips the head of the new "
-                          "file (6 of 50 lines with a ring of one backup, Vector 0.57; vectordotdev/vector issue 25079)",
+                          "file (6 of 50 lines with a ring of one backup, 0.57; vectordotdev/vector issue 25079)",
                           "rings that hold hours make that rare: a large max_size, several backups")
         for sink in pipeline.sinks:
             path: tuple[str | int, ...] = ("sinks", sink.name)
