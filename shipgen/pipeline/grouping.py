@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from typing import Protocol
 
 from shipgen.catalog import formats
 from shipgen.catalog.ray import Grouping
 from shipgen.pipeline.model import Source
 
 
-def _until_start(lines: Iterable[str], start: re.Pattern[str]) -> Iterator[str]:
+class Regex(Protocol):
+    """What can be searched for in a line."""
+
+    def search(self, text: str, /) -> object: ...
+
+
+def _until_start(lines: Iterable[str], start: Regex) -> Iterator[str]:
     """A group begins at each start; lines before the first one are groups of their own."""
     group: list[str] = []
     for line in lines:
@@ -53,4 +60,6 @@ def file_groups(lines: Iterable[str], source: Source) -> Iterator[str]:
     """Groups of a file source's lines."""
     if source.multiline is None:
         return iter(lines)
-    return _until_start(lines, re.compile(source.multiline.start))
+    import re2  # what the policy's regexes mean; Python's own has other digits and blanks
+
+    return _until_start(lines, re2.compile(source.multiline.start))
