@@ -89,7 +89,8 @@ class _Config:
         parser = ""
         if source.multiline:
             parser = f"shipgen_{source.name}"
-            self.parsers[parser] = {"start": "^", "unless": source.multiline.start, "anchored": False,
+            start = source.multiline.start
+            self.parsers[parser] = {"start": start, "unless": start, "anchored": False,
                                     "timeout": max(500, source.multiline.timeout)}
         self.tail(source, "file", list(source.paths), parser, [], exclusions(source))
         layout = source.time.layout if source.time else ""
