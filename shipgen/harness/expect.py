@@ -97,9 +97,9 @@ class Expected:
 
 
 def visible(text: str) -> str:
-    """The text without what each target shows in its own way: invalid UTF-8 and NUL."""
-    unknown = "\N{REPLACEMENT CHARACTER}"
-    return re.sub(f"{unknown}+", unknown, text.replace("\0", unknown))
+    """The text without what each target shows in its own way, if at all: invalid UTF-8 and NUL. Fluent Bit has
+    characters of its own for the bytes, from U+E080 on."""
+    return re.sub("[\0\ue080-\ue0ff\N{REPLACEMENT CHARACTER}]+", "", text)
 
 
 def line_key(line: str, json_line: bool = False) -> str:
