@@ -72,7 +72,7 @@ class _Config:
                 "mode": "halt_before", "start": source.multiline.start, "condition": source.multiline.start,
                 "timeout_ms": source.multiline.timeout,
             }
-        program = {**self.file_program(source), "exclude": too_deep}
+        program = {**self.file_program(source), "exclude": too_deep, "include": spelled(source)}
         yield self.remap(f"{source.name}:entry", [source.name], "vector/file.vrl.j2", program, role="entry")
 
     def file_source(
@@ -301,6 +301,14 @@ def exclusions(source: Source) -> tuple[list[str], list[str]]:
     return [glob for glob in source.exclude if glob not in deeper], [inventory.glob_regex(glob) for glob in deeper]
 
 
+def spelled(source: Source) -> list[str]:
+    """Regexes of what is meant to be read, where Vector reads more: in a part of a path with wildcards it takes
+    capitals and small letters for the same (seen on 0.57; `MatchOptions::default()` in `src/sources/file.rs`)."""
+    parts = [part for path in source.paths for part in path.split("/") if set(part) & set("*?[")]
+    lax = any(char.lower() != char.upper() for part in parts for char in part)
+    return [inventory.glob_regex(path) for path in source.paths] if lax else []
+
+
 def redaction(options: Mapping[str, Any]) -> dict[str, Any]:
     """Regex and replacement (in the syntax of VRL's `replace`) of a redact rule; `with_json` is for the text of
     JSON."""
@@ -418,7 +426,7 @@ def record_programs(pipeline: Pipeline) -> list[dict[str, Any]]:
         if step["kind"] == "filter":
             steps.append({**step, "template": "vector/drop.vrl.j2", "f": {"when": step["when"]}})
         elif step["role"] in ("path", "entry", "rule"):
-            steps.append(step)
+            steps.append({**step, "f": {**step["f"], "include": []}})  # a file on stdin has no path
     return steps
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -241,17 +242,31 @@ def test_backups_of_other_files(rotated: str, include: list[str], exclude: list[
 def test_what_vector_would_leave_out_too_much_of_the_program_leaves_out() -> None:
     """In a glob that excludes, Vector's `*` goes on into directories below."""
     data = policy(
-        sources={"f": {"type": "file", "paths": ["/data/*/*/x.log", "/data/*.log"],
+        sources={"f": {"type": "file", "paths": ["/data/*/*/x.log", "/data/*/x.log"],
                        "exclude": ["/data/tmp-*/x.log", "/data/a/b[0-9]/x.log"]}}, sinks={"c": {"type": "console"}})
     assert config_of(data)["sources"]["f"]["exclude"] == ["/data/a/b[0-9]/x.log"]
-    fake = FakeVector(config_of(data))
-
-    def arrives(file: str) -> bool:
-        return bool(fake.send("f", {"message": "m", "file": file})["out::c"])
-
+    arrives = _arrives(data)
     assert arrives("/data/tmp-1/b/x.log")
     assert not arrives("/data/tmp-1/x.log")
     assert arrives("/data/tmp/x.log")
+
+
+def _arrives(data: dict[str, Any]) -> Callable[[str], bool]:
+    fake = FakeVector(config_of(data))
+    return lambda file: bool(fake.send("f", {"message": "m", "file": file})["out::c"])
+
+
+def test_capitals_are_not_small_letters() -> None:
+    """In a part of a path with wildcards Vector takes them for the same."""
+    console = {"c": {"type": "console"}}
+    arrives = _arrives(policy(sources={"f": {**FILE, "paths": ["/var/log/*.log", "/x/[a-c]?"]}}, sinks=console))
+    assert arrives("/var/log/X.log")
+    assert not arrives("/var/log/x.LOG")
+    assert arrives("/x/bB")
+    assert not arrives("/x/Bb")
+    for path in ("/var/log/x.log", "/var/LOG/*", "/x/[0-9]"):
+        program = config_of(policy(sources={"f": {**FILE, "paths": [path]}}, sinks=console))["transforms"]["f:entry"]
+        assert "if !(match(" not in program["source"]
 
 
 def test_settings_of_sources() -> None:
@@ -395,7 +410,7 @@ def test_loki_settings() -> None:
         tenant="a'(b)*!", delivery="best_effort", batch={"max_bytes": "5MB", "max_wait": "250ms"},
         buffer={"max_size": "2GiB", "when_full": "drop_newest"}, retry={"max_backoff": "500ms", "give_up_after": "1h"},
         compression={"codec": "gzip", "level": 9},
-        tls={"ca_file": "/a", "cert_file": "/b", "key_file": "/c", "server_name": "d", "verify": False},
+        tls={"ca_file": "/a", "cert_file": "/b", "key_file": "/c", "verify": False},
     )
     assert sink["tenant_id"] == "a'(b)*!"
     assert sink["acknowledgements"] == {"enabled": False}
@@ -404,7 +419,7 @@ def test_loki_settings() -> None:
     assert sink["request"]["retry_max_duration_secs"] == 1
     assert sink["request"]["retry_attempts"] == 3600
     assert sink["compression"] == {"algorithm": "gzip", "level": 9}
-    assert sink["tls"] == {"ca_file": "/a", "crt_file": "/b", "key_file": "/c", "server_name": "d",
+    assert sink["tls"] == {"ca_file": "/a", "crt_file": "/b", "key_file": "/c",
                            "verify_certificate": False, "verify_hostname": False}
 
 
@@ -506,7 +521,7 @@ def test_rules_for_some_sinks_keep_their_order() -> None:
     ]
     sinks = {"one": {"type": "console"}, "two": {"type": "console"}}
     fake = FakeVector(config_of(policy(sources={"f": FILE}, sinks=sinks, parsing={"rules": rules})))
-    got = fake.send("f", {"message": "m", "file": "/f"})
+    got = fake.send("f", {"message": "m", "file": "/var/log/app/f.log"})
     (one,), (two,) = got["out::one"], got["out::two"]
     assert {k: one.get(k) for k in "xyz"} == {"x": "1", "y": "only", "z": "seen"}
     assert {k: two.get(k) for k in "xyz"} == {"x": "1", "y": None, "z": None}
