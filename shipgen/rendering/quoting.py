@@ -338,6 +338,104 @@ def go_literal(text: str) -> Quoted:
     return promtail_yaml("{{ " + str(go_string(text)) + " }}" if text else "")
 
 
+# -- Fluentd: its own grammar, in which nothing within single quotes is evaluated but an escaped quote and an escaped
+# backslash (`lib/fluent/config/literal_parser.rb`, 1.19), and Ruby, whose single-quoted strings are the same.
+
+
+def fluentd(value: str | int | bool) -> Quoted:
+    """A value of a Fluentd option."""
+    if isinstance(value, bool | int):
+        return Quoted(json.dumps(value))
+    return ruby_string(value)
+
+
+def ruby_string(value: str) -> Quoted:
+    """A Ruby string without interpolation, of one line."""
+    if found := re.search(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]", value):
+        raise ValueError(f"no place for {found[0]!r} in a single-quoted string")
+    return Quoted("'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'")
+
+
+def fluentd_json(value: object) -> Quoted:
+    """Parameters of a plugin: JSON in ASCII, single-quoted."""
+    return ruby_string(json.dumps(value, ensure_ascii=True, sort_keys=True, allow_nan=False))
+
+
+def fluentd_ms(milliseconds: int) -> Quoted:
+    """A duration as Fluentd reads it: seconds."""
+    return Quoted(_decimal(milliseconds / 1000))
+
+
+def fluentd_paths(paths: list[str]) -> Quoted:
+    """Paths of a `tail` source, parted by `|`; `%` is strftime there."""
+    if found := [path for path in paths if "|" in path]:
+        raise ValueError(f"`|` parts paths: {found[0]!r}")
+    return ruby_string("|".join(paths).replace("%", "%%"))
+
+
+def fluentd_tag(tag: str) -> Quoted:
+    """A tag, or a pattern of tags, in the head of a section."""
+    if not re.fullmatch(r"[A-Za-z0-9_-]+\.(?:[a-z0-9_]+|\*)", tag):
+        raise ValueError(f"not a tag: {tag!r}")
+    return Quoted(tag)
+
+
+def fluentd_label(name: str) -> Quoted:
+    """The label of a sink."""
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
+        raise ValueError(f"not the name of a label: {name!r}")
+    return Quoted(f"@sink-{name}")
+
+
+def ruby_source(pattern: str) -> str:
+    """A regex of the policy as Onigmo in Ruby reads it: there `^` and `$` are the ends of lines, classes have other
+    blanks than RE2's, words other letters, and groups and code points another spelling. A pattern that begins with
+    `(?m)` means the ends of lines."""
+    lines = pattern.startswith("(?m)")
+    out: list[str] = []
+    at = 0
+    pattern = pattern.removeprefix("(?m)")
+    for token, in_class, end in _tokens(pattern):
+        char = token[-1]
+        members = _ASCII.get(char.lower(), "") if len(token) == 2 and token[0] == "\\" else ""
+        if at > end - len(token):  # the rest of a spelling that was translated already
+            continue
+        if members and char.islower():
+            out.append(members if in_class else f"[{members}]")
+        elif members:
+            out.append(f"[^{members}]")
+        elif token in (r"\b", r"\B"):
+            out.append(f"(?a:{token})")
+        elif token in ("^", "$") and not in_class and not lines:
+            out.append({"^": r"\A", "$": r"\z"}[token])
+        elif token == r"\x" and (found := _CODE_POINT.match(pattern, end)):
+            out.append(rf"\u{{{found[1]}}}")
+            at = found.end()
+        elif token == "(" and pattern.startswith("?P<", end):
+            out.append("(?<")
+            at = end + 3
+        elif _UNPLAIN.fullmatch(char) and char.isascii():
+            out.append(f"\\x{ord(char):02x}")
+        else:
+            out.append(token)
+    return "".join(out)
+
+
+_CODE_POINT = re.compile(r"\{([0-9A-Fa-f]+)\}")
+
+
+def ruby_regex(pattern: str) -> Quoted:
+    """The source of a regex as a Ruby string."""
+    return ruby_string(ruby_source(pattern))
+
+
+def ruby_name(name: str) -> Quoted:
+    """A constant of Ruby."""
+    if not re.fullmatch(r"[A-Z][A-Z_]*", name):
+        raise ValueError(f"not a constant: {name!r}")
+    return Quoted(name)
+
+
 # -- Fluent Bit: YAML in which `${` begins a variable and has no escape (`src/flb_env.c`, 5.1), lists parted by commas,
 # Lua, and regexes for Onigmo itself.
 
@@ -437,104 +535,6 @@ def lua(value: str | int | float | bool | None) -> Quoted:
 def lua_list(values: list[str | int]) -> Quoted:
     """A Lua table of constants."""
     return Quoted("{" + ", ".join(lua(value) for value in values) + "}")
-
-
-# -- Fluentd: its own grammar, in which nothing within single quotes is evaluated but an escaped quote and an escaped
-# backslash (`lib/fluent/config/literal_parser.rb`, 1.19), and Ruby, whose single-quoted strings are the same.
-
-
-def fluentd(value: str | int | bool) -> Quoted:
-    """A value of a Fluentd option."""
-    if isinstance(value, bool | int):
-        return Quoted(json.dumps(value))
-    return ruby_string(value)
-
-
-def ruby_string(value: str) -> Quoted:
-    """A Ruby string without interpolation, of one line."""
-    if found := re.search(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]", value):
-        raise ValueError(f"no place for {found[0]!r} in a single-quoted string")
-    return Quoted("'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'")
-
-
-def fluentd_json(value: object) -> Quoted:
-    """Parameters of a plugin: JSON in ASCII, single-quoted."""
-    return ruby_string(json.dumps(value, ensure_ascii=True, sort_keys=True, allow_nan=False))
-
-
-def fluentd_ms(milliseconds: int) -> Quoted:
-    """A duration as Fluentd reads it: seconds."""
-    return Quoted(_decimal(milliseconds / 1000))
-
-
-def fluentd_paths(paths: list[str]) -> Quoted:
-    """Paths of a `tail` source, parted by `|`; `%` is strftime there."""
-    if found := [path for path in paths if "|" in path]:
-        raise ValueError(f"`|` parts paths: {found[0]!r}")
-    return ruby_string("|".join(paths).replace("%", "%%"))
-
-
-def fluentd_tag(tag: str) -> Quoted:
-    """A tag, or a pattern of tags, in the head of a section."""
-    if not re.fullmatch(r"[A-Za-z0-9_-]+\.(?:[a-z0-9_]+|\*)", tag):
-        raise ValueError(f"not a tag: {tag!r}")
-    return Quoted(tag)
-
-
-def fluentd_label(name: str) -> Quoted:
-    """The label of a sink."""
-    if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
-        raise ValueError(f"not the name of a label: {name!r}")
-    return Quoted(f"@sink-{name}")
-
-
-def ruby_source(pattern: str) -> str:
-    """A regex of the policy as Onigmo in Ruby reads it: there `^` and `$` are the ends of lines, classes have other
-    blanks than RE2's, words other letters, and groups and code points another spelling. A pattern that begins with
-    `(?m)` means the ends of lines."""
-    lines = pattern.startswith("(?m)")
-    out: list[str] = []
-    at = 0
-    pattern = pattern.removeprefix("(?m)")
-    for token, in_class, end in _tokens(pattern):
-        char = token[-1]
-        members = _ASCII.get(char.lower(), "") if len(token) == 2 and token[0] == "\\" else ""
-        if at > end - len(token):  # the rest of a spelling that was translated already
-            continue
-        if members and char.islower():
-            out.append(members if in_class else f"[{members}]")
-        elif members:
-            out.append(f"[^{members}]")
-        elif token in (r"\b", r"\B"):
-            out.append(f"(?a:{token})")
-        elif token in ("^", "$") and not in_class and not lines:
-            out.append({"^": r"\A", "$": r"\z"}[token])
-        elif token == r"\x" and (found := _CODE_POINT.match(pattern, end)):
-            out.append(rf"\u{{{found[1]}}}")
-            at = found.end()
-        elif token == "(" and pattern.startswith("?P<", end):
-            out.append("(?<")
-            at = end + 3
-        elif _UNPLAIN.fullmatch(char) and char.isascii():
-            out.append(f"\\x{ord(char):02x}")
-        else:
-            out.append(token)
-    return "".join(out)
-
-
-_CODE_POINT = re.compile(r"\{([0-9A-Fa-f]+)\}")
-
-
-def ruby_regex(pattern: str) -> Quoted:
-    """The source of a regex as a Ruby string."""
-    return ruby_string(ruby_source(pattern))
-
-
-def ruby_name(name: str) -> Quoted:
-    """A constant of Ruby."""
-    if not re.fullmatch(r"[A-Z][A-Z_]*", name):
-        raise ValueError(f"not a constant: {name!r}")
-    return Quoted(name)
 
 
 FILTERS: dict[str, Callable[..., Quoted]] = {
