@@ -36,7 +36,8 @@ def _finding(code: str, severity: Severity, path: Path, text: str, hint: str) ->
 
 
 def _findings(pipeline: Pipeline) -> Iterator[Finding]:
-    for part in (_version, _repeats, _serve, _growth, _budget, _logrotate, _rule_fields, _group_fields):
+    parts = (_version, _repeats, _serve, _growth, _budget, _logrotate, _rule_fields, _group_fields, _mapping)
+    for part in parts:
         yield from part(pipeline)
 
 
@@ -177,6 +178,21 @@ def _group_fields(pipeline: Pipeline) -> Iterator[Finding]:
                     f"the group `{name}` reaches no sink ({_names(sinks)}), and no rule reads it",
                     "list it in the sink's `metadata`, use `line: json`, or drop its name",
                 )
+
+
+def _mapping(pipeline: Pipeline) -> Iterator[Finding]:
+    for sink in pipeline.sinks:
+        if sink.type in ("elasticsearch", "opensearch"):
+            if "index" in sink.options:
+                where = f"{sink.options['index']['name']}*"
+            else:
+                where = "logs-{dataset}-{namespace}".format(**sink.options["data_stream"])
+            yield _finding(
+                "index-mapping", Severity.NOTE, ("sinks", sink.name),
+                "`extra` holds whatever else a JSON entry has; left to itself the server gives each of its keys the "
+                "type of the first value it sees, and refuses records with another",
+                f"map `extra` as `flattened` (OpenSearch: `flat_object`) in the index template of {where}",
+            )
 
 
 def _groups(source: Source) -> list[str]:

@@ -109,15 +109,18 @@ def vrl_key(name: str) -> Quoted:
 
 
 def vector_secret(backend_and_key: str, before: str = "") -> Quoted:
-    """A reference to a secret of one of the file's own backends, behind a word of shipgen's own."""
+    """A reference to a secret of one of the file's own backends, behind a word of shipgen's own; the line of a YAML
+    block scalar. Vector puts the secret into the text of the file before it reads the YAML, and in such a line no
+    character but the end of a line means anything."""
     if not re.fullmatch(r"[A-Za-z0-9_]+\.[A-Za-z0-9_.-]+", backend_and_key):
         raise ValueError(f"not a reference that Vector reads: {backend_and_key!r}")
-    return Quoted(f'"{before}SECRET[{backend_and_key}]"')
+    return Quoted(f"{before}SECRET[{backend_and_key}]")
 
 
 def vector_env(name: str, before: str = "") -> Quoted:
-    """A reference to an environment variable that must be set, for versions of Vector that expand them."""
-    return Quoted(f'"{before}${{{name}:?{name} is not set}}"')
+    """A reference to an environment variable that must be set, for versions of Vector that expand them; the line of a
+    YAML block scalar, for the same reason."""
+    return Quoted(f"{before}${{{name}:?{name} is not set}}")
 
 
 _VRL_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\0": r"\0"})
