@@ -134,8 +134,8 @@ CONDITIONS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", CONDITIONS)
 def test_drop(name: str) -> None:
-    count = agree([{"name": "r", "when": CONDITIONS[name], "drop": True}], of_trees())
-    assert count < len(of_trees())
+    count = agree([{"name": "r", "when": CONDITIONS[name], "drop": True}], of_trees()[::2])
+    assert count < len(of_trees()[::2])
 
 
 @pytest.mark.parametrize("name", CONDITIONS)
