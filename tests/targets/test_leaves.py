@@ -33,7 +33,8 @@ SOURCES: dict[str, dict[str, Any]] = {
     "verl": {"type": "verl", "paths": ["/v"]},
 }
 SINKS: dict[str, dict[str, Any]] = {
-    "loki": {**LOKI, "endpoint": "https://loki:3100"}, "elasticsearch": {"type": "elasticsearch", "endpoints": ["https://e:9200"]},
+    "loki": {**LOKI, "endpoint": "https://loki:3100"},
+    "elasticsearch": {"type": "elasticsearch", "endpoints": ["https://e:9200"]},
     "opensearch": {"type": "opensearch", "endpoints": ["https://e:9200"]}, "s3": {"type": "s3", "bucket": "ray-logs"},
     "kafka": {"type": "kafka", "brokers": ["k:9092"], "topic": "t"}, "http": {"type": "http", "endpoint": "https://h/x"},
     "file": {"type": "file", "path": "/var/log/out.jsonl"}, "console": {"type": "console"},
