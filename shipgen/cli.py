@@ -160,12 +160,16 @@ def init(kind: str, style: str, strict: bool) -> None:
 def validate(policies: tuple[str, ...], wanted: tuple[str, ...], native: bool, style: str, strict: bool) -> None:
     """Check a policy: schema, semantics, what each target can and cannot do.
 
-    Without --target the policy and the targets under `targets:` are judged; what other targets can't do is not.
+    Without --target the policy and the targets under `targets:` are judged; what other targets can't do is a note.
     """
     this = run(style, strict)
     policy, pipeline, found = this.load(policies)
     choices = _choose(wanted, policy, pipeline)
     found += [d for c in choices for d in c.diagnostics]
+    if not wanted:
+        from shipgen.targets import plan
+
+        found += plan.of_others([c.name for c in choices], policy, pipeline)
     code = 0
     if native:
         from shipgen.harness.native import check_natively

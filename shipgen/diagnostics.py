@@ -382,6 +382,7 @@ CODES: dict[str, str] = {
     "no-certain-label": "A Loki sink has no label that every record carries.",
     "field-reaches-no-sink": "A rule makes a field that no sink delivers.",
     "rereads-files": "A changed name makes shippers read files again from their start.",
+    "other-target": "A target that the run is not about cannot express the policy.",
     "over-budget": "The files may grow beyond the disk budget.",
     "unbounded-growth": "Files that nothing rotates.",
     "logrotate-owner": "The user and the group that logrotate needs in directories that everyone may write to.",

@@ -81,6 +81,19 @@ def choose(name: str, policy: Policy, pipeline: Pipeline) -> Choice:
     return Choice(name, version, target, tuple(dict.fromkeys(found)))
 
 
+def of_others(judged: Sequence[str], policy: Policy, pipeline: Pipeline) -> Iterator[Diagnostic]:
+    """For each target that a run is not about and that can't express the policy: a note that says so, with the reasons."""
+    for name in base.implemented():
+        if name in judged:
+            continue
+        errors = [d for d in choose(name, policy, pipeline).diagnostics if d.severity is Severity.ERROR]
+        if errors:
+            more = f", and {len(errors) - 1} more" if len(errors) > 1 else ""
+            yield Diagnostic("other-target", Severity.NOTE, errors[0].path,
+                             f"can't express this policy, should you want it: {errors[0].text}{more}", errors[0].hint,
+                             errors[0].place, name)
+
+
 def given_leaves(policy: Policy) -> Iterator[tuple[tuple[str, ...], tuple[str | int, ...], Any]]:
     """What the user wrote, leaf by leaf: canonical path (`sinks.<loki>.line`), path in the policy, value."""
     yield from _walk(policy, policy.data, (), ())
