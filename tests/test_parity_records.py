@@ -26,9 +26,13 @@ from parity_cases import (
     said,
 )
 
+from shipgen.catalog import ray, record
+from shipgen.catalog.redactions import KINDS
+from shipgen.pipeline.resolve import ACTIONS
 from shipgen.policy import load
 from shipgen.targets import base, capabilities, plan
 from shipgen.targets.capabilities import Status
+from shipgen.targets.common import EPOCHS
 
 TARGETS = base.implemented()
 NOT_SAME = {Status.APPROXIMATED, Status.UNSUPPORTED, Status.NOT_YET}
@@ -47,7 +51,24 @@ def records(case: Case, target: str) -> list[Row]:
 
 def test_there_are_cases() -> None:
     assert len(cases()) >= 45
-    assert {case.name for case in cases()} == {path.name for path in ROOT.iterdir()}
+    assert {case.name for case in cases()} == {path.name for path in ROOT.iterdir() if path.is_dir()}
+    told = re.findall(r"^\| `([a-z0-9-]+)` \|", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE)
+    assert sorted(told) == [case.name for case in cases()]
+
+
+def test_cases_cover_every_family_field_and_rule() -> None:
+    wants = [want for case in cases() for want in expected(case)]
+    families = {f.name for want in wants if want.one.place[0] for f in ray.families_of(want.one.place[1])}
+    assert families == set(ray.BY_NAME)
+    fields = {name for want in wants for name, value in want.one.record.items() if value is not None}
+    assert fields >= set(record.FIELDS) - {"entry_time", "event"}  # `late` stands for the one; the other is VeRL's
+    assert any(want.late for want in wants)
+    pipelines = [pipeline_of(case) for case in cases()]
+    assert {rule.action for one in pipelines for rule in one.rules} == set(ACTIONS)
+    assert {rule.options["kind"] for one in pipelines for rule in one.rules if "kind" in rule.options} == set(KINDS)
+    assert {one.timezone for one in pipelines} >= {"UTC", "local", "Europe/Berlin", "America/New_York"}
+    layouts = {source.time.layout for one in pipelines for source in one.sources if source.time}
+    assert layouts == {"python", "rfc3339", *EPOCHS}  # not glog: without a year in it, each year gives another time
 
 
 @each_case
