@@ -314,6 +314,11 @@ def go_number(value: int | float) -> Quoted:
     return Quoted(repr(value))
 
 
+def go_seconds(seconds: int) -> Quoted:
+    """A number of seconds as Go counts durations."""
+    return Quoted(str(int(seconds) * 1_000_000_000))
+
+
 def go_field(name: str) -> Quoted:
     """A value that an earlier stage found, in Go's templates."""
     return Quoted("." + str(vrl_name(name)))
@@ -548,7 +553,8 @@ FILTERS: dict[str, Callable[..., Quoted]] = {
         *(yaml, vector_yaml, vector_regex, program, indented, vector_template, vector_fields, vector_compression),
         *(vector_secret, vector_env, vrl_string, vrl_regex, vrl_path, vrl_key, vrl_name, vrl_int, vrl_bool),
         *(env_name, env_value, path_literal, logrotate_word, comment, code_span, prose),
-        *(promtail_yaml, promtail_env, go_string, go_number, go_field, go_key, go_ms, go_program, go_literal),
+        *(promtail_yaml, promtail_env, go_string, go_number, go_field, go_key, go_ms, go_seconds),
+        *(go_program, go_literal),
         *(fluentd, fluentd_json, fluentd_ms, fluentd_paths, fluentd_tag, fluentd_label),
         *(ruby_string, ruby_regex, ruby_name),
     )

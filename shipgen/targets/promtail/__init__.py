@@ -65,6 +65,8 @@ class Promtail:
     binary = "promtail"
     reads_rotated = False
     image_program = "/usr/bin/promtail"
+    ready_line = "enable watchConfig"
+    """The server is up. Files are opened at the first tick of the service discovery, 5 s later."""
 
     def check(self, pipeline: Pipeline, version: str) -> Iterator[Finding]:
         """Findings that depend on values: what every policy is told, sinks that differ, names that are taken."""
@@ -136,7 +138,7 @@ class Promtail:
                   for at, several in enumerate(targets) for number, target in enumerate(several)}
         yield File(self.main_config, "promtail/promtail.yaml.j2", context, "yaml", meant)
 
-    def start_argv(self, config: str, pipeline: Pipeline, version: str) -> tuple[str, ...]:  # noqa: ARG002
+    def start_argv(self, config: str, pipeline: Pipeline, version: str) -> tuple[str, ...]:
         """Start command. The flag for environment variables is there where a secret needs it; the rest of the file
         means the same with it and without."""
         flag = ("-config.expand-env=true",) if _secrets(pipeline) else ()

@@ -216,7 +216,7 @@ class _Build:
         self.matchers = 0
         self.counters: list[tuple[str, str]] = []
         self.join()
-        self.trim()
+        self.cut()
         self.path()
         self.text()
         self.entry()
@@ -236,7 +236,9 @@ class _Build:
             job.drop("long-line", longer_than=source.max_line)
         start, wait = "", common.FLUSH_MS
         if grouping is ray.Grouping.USER:
-            job.replace("^()" + formats.CONTINUATION[1:], MARK)
+            job.regex("^(?P<S_more>)" + formats.CONTINUATION[1:])
+            job.template("mark", "S_marked", mark=MARK)
+            job.output("S_marked")
             start = UNMARKED
         elif grouping is ray.Grouping.HEADER:
             start = formats.HEADER
@@ -245,21 +247,22 @@ class _Build:
         if start:
             job.add("multiline", firstline=start, max_lines=NO_MORE_LINES, max_wait_ms=wait)
         job.add("labeldrop", labels=list(dict.fromkeys(["filename", *(n for t in job.targets() for n in t["labels"])])))
+        control = rf"^(?:{formats.MARKER[1:]}|\{{[^\n]*{formats.TQDM})[^\n]*"
         if grouping is ray.Grouping.USER:
-            job.replace(f"({regexes.literal(MARK)})")
-            control = rf"(?:{formats.MARKER[1:]}|\{{[^\n]*{formats.TQDM})[^\n]*"
-            job.replace(rf"^({control}(?:(?:\n{BLANK}*)*$|\n(?:{BLANK}*\n)*))")
+            job.drop("control", expression=f"{control}$")
             if any(k["markers"] for k in job.kinds):
                 job.replace(f"(?m)({regexes.without_groups(formats.GLUED_MARKER.removeprefix('(?m)'))})")
+        job.template(
+            "shape", "S_shaped", mark=MARK if grouping is ray.Grouping.USER else "", lines=bool(start),
+            tqdm=formats.TQDM, control=rf"{control}(?:\n|$)", trailing=rf"(?:\n{BLANK}*)+$",
+            leading=rf"^(?:{BLANK}*\n)+", white=" \t\r\n\f\v", nothing=NOTHING,
+        )
+        job.output("S_shaped")
+        job.drop("blank", expression=rf"^[{regexes.literal(NOTHING)} \t\r\n\f\v]*$")
 
-    def trim(self) -> None:
-        """Blank lines at the ends go, then one CR; what is blank goes; what is too long is cut."""
+    def cut(self) -> None:
+        """What is too long is cut."""
         job, source, options = self.job, self.job.source, self.job.sink.options
-        job.replace(rf"((?:\n{BLANK}*)+)$")
-        if source.multiline:
-            job.replace(rf"^((?:{BLANK}*\n)+)")
-        job.replace(r"(\r)$")
-        job.drop("blank", expression=f"^{BLANK}*$")
         longest = source.max_entry
         if options["line"] != "json":
             longest = min(longest, options["server"]["max_line_size"])
@@ -310,10 +313,15 @@ class _Build:
             job.regex(f"^(?P<S_repeat>{formats.DRIVER_REPEAT[1:]})")
         cpp, serve = ("S_twin" if any(k[key] for k in kinds) else "S_header" for key in ("cut_cpp", "cut_serve"))
         job.regex(regexes.named(formats.DATED))
-        job.regex(regexes.header(formats.PYTHON, "S_python"))
-        job.regex(regexes.header(formats.CPP, cpp))
-        job.regex(regexes.header(formats.SERVE, serve))
-        job.regex(regexes.header(formats.ABSL, "S_header"))
+        for pattern, group in (
+            (formats.PYTHON, "S_python"), (formats.CPP, cpp), (formats.SERVE, serve), (formats.ABSL, "S_header"),
+        ):
+            seen = "message" in self.wanted or group != "S_header"
+            expression = regexes.header(pattern, group) if seen else regexes.named(pattern)
+            if "S_twin" not in (cpp, serve):  # nothing is taken back, so these can be values at once
+                for name in ("pid", "thread", "caller"):
+                    expression = expression.replace(f"(?P<S_{name}>", f"(?P<{name}>" if name in self.wanted else "(?:")
+            job.regex(expression)
         job.regex(r" timestamp_ns=(?P<S_ns>[1-9][0-9]{18})$")
         job.regex(regexes.named(formats.PAIRS, "S_pair_"))
 
@@ -428,7 +436,7 @@ class _Build:
         job.template("move", "S_move", when=_TRUE, names=[(prefix + f, f) for f in short])
         job.logfmt("S_move", short)
         if "message" in fields:
-            job.template("back", "message", copy=f"{prefix}message", field="message")
+            job.template("back", "message", copied=f"{prefix}message", field="message")
 
     # -- what is sent
 
