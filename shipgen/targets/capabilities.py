@@ -125,8 +125,8 @@ TABLE: dict[str, tuple[Row, ...]] = {
         Row("sinks.<loki>.compression", _U, "Fluent Bit compresses for Loki with gzip only", "use gzip or auto"),
         Row("sinks.<loki>.compression.codec", _U, "Fluent Bit compresses for Loki with gzip only", "use gzip or auto"),
         Row("sinks.<loki>.compression.level", _U, "Fluent Bit has one level of gzip", "leave `level` out"),
-        Row("sinks.<loki>.line", _A, "Fluent Bit takes the CR from the end of each line, also inside an entry of several "
-            "lines (none in 10,579 recorded entries)", values=frozenset({"raw"})),
+        Row("sinks.<loki>.line", _A, "Fluent Bit takes the CR from the end of each line, also inside an entry of "
+            "several lines (none in 10,579 recorded entries)", values=frozenset({"raw"})),
         Row("sinks.<console>.target", _U, "Fluent Bit prints records to stdout only", "use target: stdout",
             values=frozenset({"stderr"})),
         *later("elasticsearch", "opensearch", "s3", "kafka", "http"),

@@ -82,7 +82,8 @@ def choose(name: str, policy: Policy, pipeline: Pipeline) -> Choice:
 
 
 def of_others(judged: Sequence[str], policy: Policy, pipeline: Pipeline) -> Iterator[Diagnostic]:
-    """For each target that a run is not about and that can't express the policy: a note that says so, with the reasons."""
+    """For each target that a run is not about and that can't express the policy: a note that says so, with the
+    reason."""
     for name in base.implemented():
         if name in judged:
             continue
