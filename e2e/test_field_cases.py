@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 import yaml
+from receivers.web import ObjectServer
+from sinks import differences, prepare
 
 from shipgen.harness import report
 from shipgen.harness.loki import OWN_LABELS
@@ -339,6 +341,31 @@ def render_again(stage: Stage, target: str, directory: Path, new: Source) -> Non
     _, choice = resolved(directory, target)
     for path, content in bundle.of(changed, [choice]).files.items():
         (stage.run.bundle / path).write_bytes(content)
+
+
+def test_b37_two_nodes_write_into_one_bucket(target: str, tmp_path: Path) -> None:
+    """Both flush at the same moment, under the same name even: all lines are there, and no object is written twice."""
+    keys = {"access_key_id": {"env": "KEY"}, "secret_access_key": {"env": "SECRET"}}
+    with ObjectServer("ray-logs", "AK", "secret") as server, LocalRunner() as runner:
+        sink = {
+            "type": "s3", "bucket": "ray-logs", "endpoint": server.url(), "path_style": True, "credentials": keys,
+            "prefix": {"by": ["component"], "date": "daily"}, "batch": {"max_bytes": "64KiB", "max_wait": "1s"},
+        }  # fmt: skip
+        env = {"KEY": "AK", "SECRET": "secret"}
+        try:
+            jobs = [
+                prepare(target, {"out": sink}, "text-worker-node", tmp_path / node, runner, env) for node in ("a", "b")
+            ]
+        except LookupError as reason:
+            pytest.skip(str(reason))
+        for job in jobs:
+            job.start()
+        expected = [record for job in jobs for record in job.expected()]
+        jobs[0].settle(server, len(expected))
+        for job in jobs:
+            job.stop()
+        assert server.problems == []  # among them: a PUT to a key that there is
+        assert differences(expected, server.records) == {"missing": [], "surplus": []}
 
 
 @pytest.mark.parametrize("target", ["vector"], indirect=True)

@@ -114,14 +114,17 @@ def _promtail_input(config: Mapping[str, Any], job: Mapping[str, Any], labels: M
     joins: Mapping[str, Any] = {}
     if at is not None:
         joins = job["pipeline_stages"][at]["multiline"]
-        before = [stage["replace"] for stage in job["pipeline_stages"][:at] if "replace" in stage]
+        before = job["pipeline_stages"][:at]
 
         def starts(line: str) -> bool:
+            named: set[str] = set()
             for stage in before:
-                if (hit := re2.search(stage["expression"], line)) is not None:
-                    mark = re.search(r'"(.*)"', stage["replace"])
-                    put = json.loads(f'"{mark[1]}"'.replace("\\x", "\\u00")) if mark else stage["replace"]
-                    line = line[: hit.start(1)] + put + line[hit.end(1) :]
+                if (regex := stage.get("regex")) and re2.search(regex["expression"], line) is not None:
+                    named |= set(re.findall(r"\(\?P<(\w+)>", regex["expression"]))
+                text = stage.get("template", {}).get("template", "")
+                marks = re.search(r'hasKey \. "(\w+)" -}}\{\{- print "(.*?)" \.Entry', text)
+                if marks and marks[1] in named:
+                    line = json.loads(f'"{marks[2]}"'.replace("\\x", "\\u00")) + line
             return found(joins["firstline"], line)
 
     exclude = labels.get("__path_exclude__")
