@@ -467,11 +467,11 @@ def yaml_key(name: str) -> Quoted:
     return Quoted(name)
 
 
-def fluentbit_drop(name: str) -> Quoted:
-    """What `grep` takes out: records that the script marked with a name."""
+def fluentbit_grep(name: str, key: str) -> Quoted:
+    """What `grep` looks for: records that the script gave a name under a key."""
     if not re.fullmatch(r"[a-z0-9_.+-]+", name):
         raise ValueError(f"not a name: {name!r}")
-    return fluentbit(f"drop ^{re.escape(name)}$")
+    return fluentbit(f"{vrl_name(key)} ^{re.escape(name)}$")
 
 
 def fluentbit_paths(paths: list[str]) -> Quoted:
@@ -481,9 +481,12 @@ def fluentbit_paths(paths: list[str]) -> Quoted:
     return fluentbit(",".join(re.sub("^ | $", "[ ]", path) for path in paths))
 
 
-def fluentbit_env(name: str) -> Quoted:
-    """A reference to an environment variable of Fluent Bit."""
-    return Quoted(f'"${{{env_name(name)}}}"')
+def fluentbit_parts(parts: list[str | dict[str, str]]) -> Quoted:
+    """A value put together of text and environment variables of Fluent Bit."""
+    out = [f"${{{env_name(part['env'])}}}" if isinstance(part, dict) else str(fluentbit(part))[1:-1] for part in parts]
+    if any("}" in part or "$" in part[-1:] for part in parts[:-1] if isinstance(part, str)):
+        raise ValueError("behind a `}` or a `$` Fluent Bit finds no variable")
+    return Quoted('"' + "".join(out) + '"')
 
 
 def fluentbit_tags(sources: list[str]) -> Quoted:
@@ -548,7 +551,7 @@ def lua_list(values: list[str | int]) -> Quoted:
 FILTERS: dict[str, Callable[..., Quoted]] = {
     f.__name__: f
     for f in (
-        *(yaml_key, fluentbit, fluentbit_drop, fluentbit_paths, fluentbit_env, fluentbit_tags),
+        *(yaml_key, fluentbit, fluentbit_grep, fluentbit_paths, fluentbit_parts, fluentbit_tags),
         *(onigmo_regex, onigmo_unless, lua, lua_regex, lua_field, lua_key, lua_list),
         *(yaml, vector_yaml, vector_regex, program, indented, vector_template, vector_fields, vector_compression),
         *(vector_secret, vector_env, vrl_string, vrl_regex, vrl_path, vrl_key, vrl_name, vrl_int, vrl_bool),

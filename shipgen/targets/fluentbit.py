@@ -11,14 +11,13 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 from shipgen.catalog import formats, ray, redactions
-from shipgen.diagnostics import Severity
 from shipgen.pipeline import inventory
 from shipgen.pipeline.conditions import ALWAYS
 from shipgen.pipeline.model import Pipeline, Rule, SecretRef, Sink, Source
 from shipgen.targets import common
+from shipgen.targets import fluentbit_sinks as sinks
 from shipgen.targets.base import File, Finding, condition_context, release
 
 CHUNK = 2_048_000
@@ -52,8 +51,7 @@ class _Config:
         self.redactions: list[dict[str, Any]] = []
         self.limits: list[dict[str, Any]] = []
         self.counted: list[str] = []
-        self.env: set[str] = set()
-        self.secrets: dict[str, str] = {}
+        self.secrets = sinks.Secrets()
         self.meant: dict[tuple[str | int, ...], Any] = {}
         self.sources = [self.source(s) for s in pipeline.sources]
         self.shapes: list[dict[str, Any]] = []
@@ -63,7 +61,7 @@ class _Config:
         variants = self.gather(rest)
         self.single = len(self.variants) == 1
         self.counted.append(FAILED)
-        self.outputs = [self.output(sink, variants[sink.name]) for sink in pipeline.sinks]
+        self.outputs = [o for sink in pipeline.sinks for o in self.output(sink, variants[sink.name])]
         for script, sink_names in zip(self.sources, (s.name for s in pipeline.sources), strict=True):
             taken = {variants[k.name] for k in pipeline.sinks if sink_names in k.sources}
             script["variants"] = [i for i in range(1, len(self.variants) + 1) if i in taken]
@@ -154,11 +152,11 @@ class _Config:
 
     # -- rules --------------------------------------------------------------------------------------------------------
 
-    def chain(self, rules: Iterable[Rule], sinks: str) -> list[dict[str, Any]]:
+    def chain(self, rules: Iterable[Rule], users: str) -> list[dict[str, Any]]:
         """Rules as the script has them. What they drop is counted under a name that says for which sinks."""
         chain = []
         for rule in rules:
-            name = f"rule.{rule.name}" + (f".{sinks}" if sinks else "")
+            name = f"rule.{rule.name}" + (f".{users}" if users else "")
             if rule.action in COUNTED:
                 self.counted.append(name)
             chain.append({"name": name, "action": rule.action, "when": self.condition(condition_context(rule.when)),
@@ -212,18 +210,18 @@ class _Config:
     def gather(self, rest: Sequence[Rule]) -> dict[str, int]:
         """Variants of a record: sinks with the same rules, condition and shape share one. Gives each sink's."""
         keys: list[tuple[Any, ...]] = []
-        sinks: list[list[Sink]] = []
+        users: list[list[Sink]] = []
         of: dict[str, int] = {}
         for sink in self.pipeline.sinks:
             own = tuple(r for r in rest if r.sinks is None or sink.name in r.sinks)
             key = (tuple(r.index for r in own), sink.when, self.shape(sink))
             if key not in keys:
                 keys.append(key)
-                sinks.append([])
+                users.append([])
             of[sink.name] = keys.index(key) + 1
-            sinks[of[sink.name] - 1].append(sink)
-        for number, ((indexes, when, shape), users) in enumerate(zip(keys, sinks, strict=True), 1):
-            names = "+".join(s.name for s in users)
+            users[of[sink.name] - 1].append(sink)
+        for number, ((indexes, when, shape), some) in enumerate(zip(keys, users, strict=True), 1):
+            names = "+".join(s.name for s in some)
             chain = [r for r in rest if r.index in indexes]
             if chain:
                 self.chains.append(self.chain(chain, names))
@@ -238,9 +236,11 @@ class _Config:
         return of
 
     def shape(self, sink: Sink) -> dict[str, Any]:
-        if sink.type != "loki":
-            return {"type": "object"}
         options = sink.options
+        kind = sinks.SHAPES.get(sink.type, "object")
+        if kind != "loki":
+            by_component = sink.type == "s3" and "component" in options["prefix"]["by"]
+            return {"type": kind, "key": "component" if by_component else options.get("key")}
         labels, metadata = options["labels"], common.loki_metadata(options)
         kept = (*metadata, *(("truncated",) if "truncated" not in metadata else ()))
         away = [f for f in common.possible_fields(self.pipeline) if f not in (*kept, "time")]
@@ -253,68 +253,13 @@ class _Config:
             "max_line_size": None if common.lines_fit(self.pipeline, options) else options["server"]["max_line_size"],
         }
 
-    def output(self, sink: Sink, variant: int) -> dict[str, Any]:
-        out: dict[str, Any] = {"name": sink.name, "sources": list(sink.sources), "parse": False,
-                               "pick": "" if self.single else f"variant_{variant}"}
-        if sink.type == "loki":
-            options = self.loki(sink)
-            out["plugin"] = "loki"
-        elif sink.type == "file":
-            directory, _, name = sink.options["path"].rpartition("/")
-            options = [("path", directory or "/"), ("file", name), ("format", "template"), ("template", "{line}"),
-                       ("mkdir", True), ("workers", 1)]
-            out["plugin"] = "file"
-        else:
-            options = [("format", "json_lines"), ("json_date_key", False), ("workers", 1)]
-            out |= {"plugin": "stdout", "parse": True}
-        out["options"] = [*options, *self.delivery(sink)]
-        return out
-
-    def loki(self, sink: Sink) -> list[tuple[str, Any]]:
-        options = sink.options
-        labels = [*options["labels"]["static"], *options["labels"]["fields"]]
-        host, port, path, tls = endpoint(options["endpoint"])
-        found: list[tuple[str, Any]] = [("host", host), ("port", port), ("uri", f"{path}/loki/api/v1/push")]
-        if options.get("tenant"):
-            found.append(("tenant_id", options["tenant"]))
-        found.append(("labels", ",".join(f"{name}=$l['{name}']" for name in labels)))
-        if self.version >= (4, 0):
-            found.append(("structured_metadata_map_keys", "$m"))
-        else:
-            names = common.loki_metadata(options)
-            found.append(("structured_metadata", ",".join(f"{name}=$m['{name}']" for name in names)))
-        found += [
-            ("remove_keys", "$l,$m"), ("line_format", "json"), ("drop_single_key", "raw"),
-            ("auto_kubernetes_labels", False), ("workers", 1),
-        ]
-        if compressed(options["compression"]):
-            found.append(("compress", "gzip"))
-        return [*found, *self.auth(options.get("auth")), *tls_options(tls, options.get("tls")), *NET]
-
-    def auth(self, auth: Mapping[str, Any] | None) -> list[tuple[str, Any]]:
-        if not auth:
-            return []
-        if "bearer" in auth:
-            return [("bearer_token", self.secret(auth["bearer"]))]
-        user, password = (self.secret(auth["basic"][key]) for key in ("user", "password"))
-        return [("http_user", user), ("http_passwd", password)]
-
-    def secret(self, ref: SecretRef) -> dict[str, str]:
-        if ref.kind == "env":
-            self.env.add(ref.name)
-            return {"env": ref.name}
-        return {"env": self.secrets.setdefault(ref.name, f"SHIPGEN_FILE_{len(self.secrets) + 1}")}
-
-    def delivery(self, sink: Sink) -> list[tuple[str, Any]]:
-        retry = sink.options.get("retry", {"give_up_after": "never"})
-        limit: Any = "no_limits"
-        if retry["give_up_after"] != "never":
-            limit = attempts(retry["give_up_after"], backoff(self.pipeline))
-        found: list[tuple[str, Any]] = [("retry_limit", limit)]
-        buffer = sink.options.get("buffer")
-        if buffer and buffer["when_full"] == "drop_oldest":
-            found.append(("storage.total_limit_size", buffer["max_size"]))
-        return found
+    def output(self, sink: Sink, variant: int) -> Iterator[dict[str, Any]]:
+        for output in sinks.outputs(self.pipeline, sink, self.version, self.secrets):
+            yield {
+                "name": output.name, "plugin": output.plugin, "sources": list(output.sources), "key": output.key,
+                "options": output.options, "pick": "" if self.single else f"variant_{variant}",
+                "parse": sink.type in sinks.PARSED,
+            }
 
     # -- the two files ------------------------------------------------------------------------------------------------
 
@@ -328,7 +273,7 @@ class _Config:
             ("hot_reload", False), ("storage.path", f"{self.state}/buffer"), ("storage.sync", "normal"),
             ("storage.checksum", False), ("storage.max_chunks_up", max(16, min(room, default=1 << 28) // CHUNK)),
             ("storage.backlog.mem_limit", 64_000_000), ("storage.metrics", True),
-            ("scheduler.base", 1), ("scheduler.cap", backoff(self.pipeline)),
+            ("scheduler.base", 1), ("scheduler.cap", sinks.backoff(self.pipeline)),
         ]
         return found + ([("multiline_buffer_limit", str(JOIN_LIMIT))] if self.version >= (4, 1) else [])
 
@@ -338,7 +283,7 @@ class _Config:
             "service": self.service(), "inputs": self.inputs, "outputs": self.outputs, "counted": self.counted,
             "parsers": [{"name": name, **parser} for name, parser in self.parsers.items()],
             "json_parser": any(o["parse"] for o in self.outputs),
-            "secrets": [(name, f"file://{path}") for path, name in self.secrets.items()],
+            "secrets": [(name, f"file://{path}") for path, name in self.secrets.files.items()],
         }
 
     def script(self) -> dict[str, Any]:
@@ -354,17 +299,14 @@ class _Config:
             "json_levels": [*formats.LEVELS.items(), *((word.lower(), level) for word, level in words.items())],
             "json_level": formats.JSON_LEVEL, "json_fields": common.json_fields(), "consumed": consumed,
             "noticed": ["component_name"], "families": list(self.families.values()), "headers": list(_HEADERS),
+            "credentials": [(name, ref.kind, ref.name) for name, ref in sinks.credentials(pipeline)],
             "exact": _EXACT, "pairs": named_groups(formats.PAIRS), "unknown_job": ray.UNKNOWN_JOB,
             "tqdm": formats.TQDM, "files": any(not s["ray"] for s in self.sources), "sources": self.sources,
             "inputs": self.inputs, "regexes": list(self.regexes), "redactions": self.redactions, "limits": self.limits,
             "chains": self.chains, "shapes": self.shapes, "variants": self.variants, "single": self.single,
-            "objects": any(s["type"] == "object" or s["line"] == "json" for s in self.shapes),
+            "objects": any(s["type"] != "loki" or s["line"] == "json" for s in self.shapes),
             "fields": [f for f in common.possible_fields(pipeline) if f != "time"], "failed_name": FAILED,
         }
-
-
-NET: list[tuple[str, Any]] = [("net.keepalive", True), ("net.connect_timeout", 10), ("net.io_timeout", 60)]
-"""Without it a request that is never answered is waited for for ever (`src/flb_upstream.c`, 5.1)."""
 
 
 def named_groups(regex: str) -> list[str]:
@@ -390,46 +332,6 @@ def exclusions(source: Source) -> list[str]:
 def blocks(sink: Sink) -> bool:
     """Whether a sink's buffer stops the inputs when it is full."""
     return "buffer" in sink.options and sink.options["buffer"]["when_full"] == "block"
-
-
-def backoff(pipeline: Pipeline) -> int:
-    """Longest pause between two attempts, seconds; one setting for all outputs."""
-    pauses = [s.options["retry"]["max_backoff"] for s in pipeline.sinks if "retry" in s.options]
-    return max(2, max(pauses, default=30_000) // 1000)
-
-
-def attempts(give_up_after: int, cap: int) -> int:
-    """Attempts after which Fluent Bit has waited about ``give_up_after`` ms: each pause is drawn between one second and
-    twice as much as the time before, at most ``cap`` (`backoff_full_jitter` in `src/flb_scheduler.c`, 5.1)."""
-    waited, tries = 0.0, 0
-    while waited * 1000 < give_up_after and tries < 1_000_000:
-        tries += 1
-        waited += 1 + (1 + min(cap, 2**min(tries, 30))) / 2
-    return max(1, tries)
-
-
-def endpoint(url: str) -> tuple[str, int, str, bool]:
-    """Host, port, path and whether TLS is used."""
-    parts = urlsplit(url)
-    tls = parts.scheme == "https"
-    return parts.hostname or "", parts.port or (443 if tls else 80), parts.path.rstrip("/"), tls
-
-
-def tls_options(used: bool, options: Mapping[str, Any] | None) -> list[tuple[str, Any]]:
-    """TLS settings under Fluent Bit's names."""
-    if not used:
-        return [("tls", False)]
-    options = options or {}
-    verify = options.get("verify", True)
-    names = {"ca_file": "tls.ca_file", "cert_file": "tls.crt_file", "key_file": "tls.key_file",
-             "server_name": "tls.vhost"}
-    found: list[tuple[str, Any]] = [("tls", True), ("tls.verify", verify), ("tls.verify_hostname", verify)]
-    return found + [(theirs, options[ours]) for ours, theirs in names.items() if ours in options]
-
-
-def compressed(value: Any) -> bool:
-    """Whether a Loki sink compresses."""
-    return bool((value["codec"] if isinstance(value, Mapping) else value) != "none")
 
 
 def zone_table(zone: str) -> dict[str, Any] | None:
@@ -477,15 +379,12 @@ class FluentBit:
     def check(self, pipeline: Pipeline, version: str) -> Iterator[Finding]:
         """Findings that depend on values."""
         for sink in pipeline.sinks:
-            for where, ref in common.sink_secrets(sink):
-                if ref.kind == "file" and release(version) < (4, 0):
-                    yield Finding("unsupported", Severity.ERROR, where, "Fluent Bit reads secrets from files since 4.0",
-                                  "use {env: NAME}, or a newer version")
+            yield from sinks.findings(pipeline, sink, release(version))
 
     def files(self, pipeline: Pipeline, version: str) -> Iterable[File]:
         """`fluentbit/fluent-bit.yaml` and the script that it loads."""
         config = _Config(pipeline, version)
-        notes = ["Environment: " + ", ".join(sorted(config.env))] if config.env else []
+        notes = ["Environment: " + ", ".join(sorted(config.secrets.env))] if config.secrets.env else []
         start = " ".join(self.start_argv("fluent-bit.yaml", pipeline, version))
         header = common.header(pipeline, self.name, version, start, tuple(notes))
         yield File(self.main_config, "fluentbit/fluent-bit.yaml.j2", {"header": header, "c": config.config()}, "yaml",
