@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
+import socket
+import socketserver
 import ssl
 import threading
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any, Self
 
 Record = dict[str, Any]
@@ -55,13 +56,16 @@ def decompressed(body: bytes, encoding: str | None) -> bytes:
 class Receiver:
     """A server that runs while its block does."""
 
-    scheme = ""
-
     def __init__(self) -> None:
+        self.tls: ssl.SSLContext | None = None
         self.records: list[Record] = []
         self.problems: list[str] = []
         self.lock = threading.Lock()
         self.port = 0
+
+    def use(self, tls: ssl.SSLContext) -> None:
+        """Speak TLS with those who connect from now on."""
+        self.tls = tls
 
     @property
     def address(self) -> str:
@@ -77,6 +81,34 @@ class Receiver:
         return self
 
     def __exit__(self, *_: object) -> None: ...
+
+
+class Server(socketserver.ThreadingTCPServer):
+    """A server for a receiver, which speaks TLS once the receiver has what that takes."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self, receiver: Receiver, handler: type[socketserver.BaseRequestHandler]) -> None:
+        super().__init__(("127.0.0.1", 0), handler)
+        self.receiver = receiver
+        receiver.port = self.server_address[1]
+        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """A connection; hands are shaken when it is first read, by its own thread."""
+        connection, address = super().get_request()
+        if self.receiver.tls:
+            connection = self.receiver.tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+        return connection, address
+
+    def handle_error(self, *_: object) -> None:
+        """A client that goes away, or does not like the certificate, is no fault."""
+
+    def end(self) -> None:
+        """Stop listening."""
+        self.shutdown()
+        self.server_close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,21 +130,20 @@ class Faults:
     """Answers that stand in for the real one, as long as there are any: for tests of what a shipper does then."""
 
     answers: list[Answer] = field(default_factory=list)
+    methods: set[str] = field(default_factory=lambda: {"GET", "HEAD", "POST", "PUT"})
 
-    def next(self) -> Answer | None:
-        """The next one."""
-        return self.answers.pop(0) if self.answers else None
+    def next(self, method: str) -> Answer | None:
+        """The next one, for a request of this method."""
+        return self.answers.pop(0) if self.answers and method in self.methods else None
 
 
 class HttpServer(Receiver):
-    """A receiver that speaks HTTP/1.1. ``tls`` is the server's context."""
+    """A receiver that speaks HTTP/1.1."""
 
-    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.faults = Faults()
         self.requests: list[Request] = []
-        self.scheme = "https" if tls else "http"
-        self.tls = tls
 
     def answer(self, request: Request) -> Answer:
         """What the server does. Raises RefusedError, which is a 400 and a problem."""
@@ -120,25 +151,20 @@ class HttpServer(Receiver):
 
     def url(self, path: str = "", host: str = "127.0.0.1") -> str:
         """Where the server is."""
-        return f"{self.scheme}://{host}:{self.port}{path}"
+        return f"{'https' if self.tls else 'http'}://{host}:{self.port}{path}"
 
     def __enter__(self) -> Self:
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self._handle))
-        self._server.daemon_threads = True
-        if self.tls:
-            self._server.socket = self.tls.wrap_socket(self._server.socket, server_side=True)
-        self.port = self._server.server_address[1]
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        self._server = Server(self, _handler(self))
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self._server.end()
 
-    def _handle(self, request: Request) -> Answer:
+    def handle(self, request: Request) -> Answer:
+        """Keeps a request and answers it, or as a fault wants."""
         with self.lock:
             self.requests.append(request)
-            if fault := self.faults.next():
+            if fault := self.faults.next(request.method):
                 return fault
             try:
                 return self.answer(request)
@@ -147,7 +173,7 @@ class HttpServer(Receiver):
                 return 400, str(refused).encode()
 
 
-def _handler(handle: Callable[[Request], Answer]) -> type[BaseHTTPRequestHandler]:
+def _handler(server: HttpServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -158,7 +184,7 @@ def _handler(handle: Callable[[Request], Answer]) -> type[BaseHTTPRequestHandler
                 body = self._chunks()
             else:
                 body = self.rfile.read(int(headers.get("content-length", 0)))
-            status, answer = handle(Request(self.command, path, query, headers, body))
+            status, answer = server.handle(Request(self.command, path, query, headers, body))
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(answer)))

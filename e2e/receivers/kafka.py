@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import gzip
 import socketserver
-import ssl
 import struct
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
-from .base import Receiver, RefusedError, strict_object
+from .base import Receiver, RefusedError, Server, strict_object
 
 _API_VERSIONS, _METADATA, _PRODUCE, _FETCH, _SASL_HANDSHAKE, _SASL_AUTHENTICATE = 18, 3, 0, 1, 17, 36
 # Fetch is not served: that it is offered tells librdkafka that batches of format 2 are known.
@@ -135,42 +133,26 @@ class BrokerServer(Receiver):
     """The broker. ``plain`` is the user and password that SASL PLAIN has to bring, if any. Topics that are not in
     ``topics`` are unknown. ``errors`` are codes that Produce answers with, as long as there are any."""
 
-    scheme = "kafka"
-
-    def __init__(self, topics: set[str], plain: tuple[str, str] | None = None,
-                 tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, topics: set[str], plain: tuple[str, str] | None = None) -> None:
         super().__init__()
-        self.topics, self.plain, self.tls = topics, plain, tls
+        self.topics, self.plain = topics, plain
         self.messages: list[Message] = []
         self.acks: set[int] = set()
         self.errors: list[int] = []
         self.host = "127.0.0.1"
 
     def __enter__(self) -> Self:
-        broker = self
+        serve = self._serve
 
         class Handler(socketserver.StreamRequestHandler):
             def handle(self) -> None:
-                try:
-                    if broker.tls:
-                        self.request = broker.tls.wrap_socket(self.request, server_side=True)
-                        self.rfile = self.request.makefile("rb")
-                    broker._serve(self.rfile, self.request)
-                except (OSError, ssl.SSLError, struct.error):
-                    return
+                serve(self.rfile, self.request)
 
-        class Server(socketserver.ThreadingTCPServer):
-            daemon_threads = True
-            allow_reuse_address = True
-
-        self._server = Server(("127.0.0.1", 0), Handler)
-        self.port = self._server.server_address[1]
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        self._server = Server(self, Handler)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self._server.end()
 
     def _serve(self, stream: Any, connection: Any) -> None:
         trusted = self.plain is None

@@ -7,7 +7,6 @@ import hashlib
 import hmac
 import json
 import re
-import ssl
 from collections.abc import Callable
 from urllib.parse import quote, unquote
 
@@ -17,9 +16,8 @@ from .base import Answer, HttpServer, Record, RefusedError, Request, decompresse
 class LinesServer(HttpServer):
     """Takes one JSON object a line."""
 
-    def __init__(self, path: str = "/logs", method: str = "POST", headers: dict[str, str] | None = None,
-                 tls: ssl.SSLContext | None = None) -> None:
-        super().__init__(tls)
+    def __init__(self, path: str = "/logs", method: str = "POST", headers: dict[str, str] | None = None) -> None:
+        super().__init__()
         self.path, self.method, self.headers = path, method, headers or {}
 
     def answer(self, request: Request) -> Answer:
@@ -40,9 +38,8 @@ class SearchServer(HttpServer):
     """The bulk interface of Elasticsearch and OpenSearch. ``item`` gives the status of one document; the default is
     that of a server with room. ``indices`` has, for each record, where it was put."""
 
-    def __init__(self, authorization: str | None = None, item: Callable[[Record], int] = lambda _: 201,
-                 tls: ssl.SSLContext | None = None) -> None:
-        super().__init__(tls)
+    def __init__(self, authorization: str | None = None, item: Callable[[Record], int] = lambda _: 201) -> None:
+        super().__init__()
         self.authorization, self.item = authorization, item
         self.indices: list[str] = []
 
@@ -92,9 +89,8 @@ class ObjectServer(HttpServer):
     """S3 with one bucket in the path. Checks signatures (version 4) and checksums; keeps objects, and each record with
     the key of the object it came in."""
 
-    def __init__(self, bucket: str, access_key: str, secret_key: str, region: str = "us-east-1",
-                 tls: ssl.SSLContext | None = None) -> None:
-        super().__init__(tls)
+    def __init__(self, bucket: str, access_key: str, secret_key: str, region: str = "us-east-1") -> None:
+        super().__init__()
         self.bucket, self.access_key, self.secret_key, self.region = bucket, access_key, secret_key, region
         self.objects: dict[str, tuple[dict[str, str], bytes]] = {}
         self.keys: list[str] = []

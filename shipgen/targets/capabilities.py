@@ -193,6 +193,13 @@ TABLE: dict[str, tuple[Row, ...]] = {
         Row("sinks.<loki>.retry.give_up_after", values=frozenset({"never"})),
         Row("sinks.<loki>.retry.give_up_after", _A, "Promtail counts attempts; as many are made as the pauses fill "
             "that time"),
+        Row("sinks.<loki>.labels.fields", _A, "Loki would refuse it from Promtail; `?` is sent",
+            values=frozenset({"U+FFFD or bytes that are no text in a value"})),
+        *(Row(leaf, _U, "Promtail sends the same to all sinks", "let sinks differ in endpoint, tenant, auth, tls, "
+              "batch and retry alone; or run a second Promtail with a policy of its own; or use another target",
+              values=frozenset({"not that of the first sink"}))
+          for leaf in ("sinks.<loki>.from", "sinks.<loki>.when.**", "sinks.<loki>.labels.**", "sinks.<loki>.metadata",
+                       "sinks.<loki>.line", "sinks.<loki>.late", "sinks.<loki>.server.**", "parsing.rules[].sinks")),
         *SHARED,
         Row("**"),
     ),

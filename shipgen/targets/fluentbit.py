@@ -26,6 +26,8 @@ READ_LIMIT = 8 * 1024 * 1024
 """Longest line that is read whole, bytes."""
 JOIN_LIMIT = 8 * 1024 * 1024
 """Longest entry that is joined, bytes; the lines behind it are entries of their own."""
+FOREVER = 31_536_000
+"""Seconds after which a renamed file is let go: it goes when it is deleted."""
 FAILED = "redaction_failed"
 """Alias of the filter that counts records of which no text was delivered."""
 COUNTED = ("drop", "sample", "limit")
@@ -106,7 +108,8 @@ class _Config:
         paths: list[str] = []
         for family in families:
             kind = common.entry_kind(source, family)
-            paths += common.globs(source, family, backups=common.reads_backups(self.pipeline, source, family))
+            backups = self.keeps_offsets and common.reads_backups(self.pipeline, source, family)
+            paths += common.globs(source, family, backups=backups)
             self.families[family.name] = {
                 "name": family.name, "component": family.component, "pattern": family.pattern,
                 "fields": list(family.fields), "user": grouping is ray.Grouping.USER, "markers": kind["markers"],
@@ -132,11 +135,11 @@ class _Config:
         options: list[tuple[str, Any]] = [("alias", tag), ("tag", tag)]
         options += [("multiline.parser", parser)] if parser else []
         options += [
-            ("key", "log"), ("path_key", "path"), ("db", f"{self.state}/{tag}.db"), ("db.sync", "normal"),
+            ("key", "log"), ("path_key", "path"), ("db", self.offsets(tag)), ("db.sync", "normal"),
             ("db.locking", False), ("db.journal_mode", "WAL"), ("read_from_head", source.start == "beginning"),
         ]
         options += [("read_newly_discovered_files_from_head", True)] if self.version >= (4, 1) else []
-        options += [("refresh_interval", seconds(self.pipeline.collector.discover_every)), ("rotate_wait", 60)]
+        options += [("refresh_interval", seconds(self.pipeline.collector.discover_every)), ("rotate_wait", FOREVER)]
         if source.ignore_older is not None:
             options.append(("ignore_older", max(1, source.ignore_older // 1000)))
         options += [("buffer_chunk_size", min(65536, longest)), ("buffer_max_size", longest), ("skip_long_lines", True)]
@@ -149,6 +152,16 @@ class _Config:
         self.meant["pipeline", "inputs", len(self.inputs), "path"] = ",".join(paths)
         self.inputs.append({"tag": tag, "source": source.name, "paths": paths, "exclude": exclude,
                             "families": families, "options": options})
+
+    @property
+    def keeps_offsets(self) -> bool:
+        """Whether the script can make Fluent Bit remember how far it read renamed files: since 5.0.3 offsets of files
+        that are gone do no harm."""
+        return self.version >= (5, 1)
+
+    def offsets(self, tag: str) -> str:
+        """Where an input keeps how far it has read files."""
+        return f"{self.state}/{tag}.db"
 
     # -- rules --------------------------------------------------------------------------------------------------------
 
@@ -302,7 +315,8 @@ class _Config:
             "credentials": [(name, ref.kind, ref.name) for name, ref in sinks.credentials(pipeline)],
             "exact": _EXACT, "pairs": named_groups(formats.PAIRS), "unknown_job": ray.UNKNOWN_JOB,
             "tqdm": formats.TQDM, "files": any(not s["ray"] for s in self.sources), "sources": self.sources,
-            "inputs": self.inputs, "regexes": list(self.regexes), "redactions": self.redactions, "limits": self.limits,
+            "inputs": self.inputs, "offsets": [self.offsets(i["tag"]) for i in self.inputs] * self.keeps_offsets,
+            "regexes": list(self.regexes), "redactions": self.redactions, "limits": self.limits,
             "chains": self.chains, "shapes": self.shapes, "variants": self.variants, "single": self.single,
             "objects": any(s["type"] != "loki" or s["line"] == "json" for s in self.shapes),
             "fields": [f for f in common.possible_fields(pipeline) if f != "time"], "failed_name": FAILED,

@@ -90,24 +90,39 @@ class Promtail:
                           "Promtail reads environment variables only with -config.expand-env=true; without it the "
                           "reference itself would be sent", "start it with the flag, or use {file: PATH}")
         yield from self._sinks(pipeline)
+        yield from self._values(pipeline)
         for name in common.possible_fields(pipeline):
             if name.startswith("S_") or name in OWN_NAMES:
                 yield Finding("unsupported", Severity.ERROR, _place_of(pipeline, name),
                               f"`{name}` is a name that Promtail or its pipeline has a use for", "choose another name")
 
     def _sinks(self, pipeline: Pipeline) -> Iterator[Finding]:
-        """Sinks that would get something else than the first one."""
-        first = pipeline.sinks[0]
+        """What would make one sink get something else than the first one."""
+        first, names = pipeline.sinks[0], frozenset(s.name for s in pipeline.sinks)
+        differ: list[tuple[Path, str]] = []
         for sink in pipeline.sinks[1:]:
-            differ = [k for k in sink.options if k not in _CLIENTS_OWN and sink.options[k] != first.options.get(k)]
-            differ += ["from"] * (sink.sources != first.sources) + ["when"] * (sink.when != first.when)
-            differ += ["rules"] * (pipeline.rules_for(sink) != pipeline.rules_for(first))
-            if differ:
-                yield Finding("unsupported", Severity.ERROR, ("sinks", sink.name),
-                              f"Promtail sends all clients the same, and this sink differs from {first.name} in "
-                              f"{', '.join(differ)}",
-                              "let them differ in endpoint, tenant, auth, tls, batch and retry alone; or run a second "
-                              "Promtail with a policy of its own; or use another target")
+            keys = [k for k in sink.options if k not in _CLIENTS_OWN and sink.options[k] != first.options.get(k)]
+            keys += ["from"] * (sink.sources != first.sources) + ["when"] * (sink.when != first.when)
+            differ += [(("sinks", sink.name, key), f"`{key}` is not that of {first.name}") for key in keys]
+        differ += [(("parsing", "rules", rule.index, "sinks"), f"rule {rule.name} is not for all of them")
+                   for rule in pipeline.rules if rule.sinks is not None and rule.sinks != names]
+        for path, what in differ:
+            yield Finding("unsupported", Severity.ERROR, path, f"Promtail sends the same to all sinks, but {what}",
+                          "let sinks differ in endpoint, tenant, auth, tls, batch and retry alone; or run a second "
+                          "Promtail with a policy of its own; or use another target")
+
+    def _values(self, pipeline: Pipeline) -> Iterator[Finding]:
+        """Text of the policy that would be a label that Loki can't read from Promtail."""
+        texts: list[tuple[Path, Any]] = [
+            (("sinks", sink.name, "labels", "static", name), value)
+            for sink in pipeline.sinks for name, value in sink.options["labels"]["static"].items()
+        ]
+        texts += [(("cluster",), pipeline.cluster), (("collector", "node"), pipeline.collector.node)]
+        for path, value in texts:
+            if isinstance(value, str) and "\ufffd" in value:
+                yield Finding("unsupported", Severity.ERROR, path,
+                              "Promtail writes U+FFFD into a label as it is, and Loki then refuses all of the request",
+                              "write another character")
 
     def files(self, pipeline: Pipeline, version: str) -> Iterable[File]:
         """`promtail/promtail.yaml`."""

@@ -9,6 +9,7 @@ Fields of a record have their own names among the extracted values; what stages 
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -39,8 +40,16 @@ BROKEN = r"\x{fffd}+$"
 LIMIT_LABEL = "__limit"
 LIMIT_KEYS = 100_000
 JSON_STRING = r'"(?:[^"\\]|\\.)*"'
+ODD_NUMBERS = {
+    "odd_number": r"[0-9]{16}|[0-9][.eE]", "number": r"-?[0-9]+(?:[.eE][0-9.eE+-]*|[0-9]{15})",
+    "mark": r'"\u0002${0}\u0002"', "marked": r'"\\u0002([^"]*)\\u0002"', "unmark": "${1}",
+}
+"""Numbers that a double would change are made strings with a mark, and numbers again."""
 NOT_REDACTED = ("time", "time_source", "entry_time", "parse_error", "truncated", "sample_rate", "raw", "extra")
 """Fields that hold no text of a log, and those whose text is redacted in its own way."""
+
+CLOSED = ("level", "component", "source", "cluster", "node", "stream", "parse_error", "truncated", "time_source")
+"""Fields whose values shipgen or the policy fixes."""
 
 _ID_FIELDS = tuple(k for k in formats.JSON_IDS if k != "submission_id")
 _SHARED = ("multiline", "regex", "replace", "template", "logfmt", "structured_metadata", "static_labels", "labels")
@@ -50,8 +59,14 @@ Stage = dict[str, Any]
 
 
 def union(globs: list[str]) -> str:
-    """Several globs as one: a target has room for one only."""
-    return globs[0] if len(globs) == 1 else "{" + ",".join(globs) + "}"
+    """Several globs as one: a target has room for one only. The directories they share come first, since a pattern that
+    begins with a brace is no absolute path to Promtail."""
+    if len(globs) == 1:
+        return globs[0]
+    parts = [g.split("/") for g in globs]
+    same = list(itertools.takewhile(lambda column: len(set(column)) == 1, zip(*(p[:-1] for p in parts), strict=False)))
+    at = sum(len(column[0]) + 1 for column in same)
+    return globs[0][:at] + "{" + ",".join(g[at:] for g in globs) + "}"
 
 
 def _present(values: Mapping[str, str | None]) -> dict[str, str]:
@@ -449,6 +464,9 @@ class _Build:
             job.template("entry_copy", "raw", when=_TRUE, text_only=False)
         if options["line"] == "json":
             self.line_json()
+        for name in labels["fields"]:
+            if name not in CLOSED:
+                job.template("label", name, field=name)
         job.add("structured_metadata", labels=[(f, f) for f in metadata])
         if labels["static"]:
             job.add("static_labels", labels=list(labels["static"].items()))
@@ -468,7 +486,7 @@ class _Build:
         fields = [f for f in common.possible_fields(job.pipeline) if f not in left_out]
         job.template("line", "S_line", fields=[f for f in fields if f not in bare],
                      bare=[f for f in fields if f in bare], json=self.reading.json, ansi=formats.ANSI,
-                     consumed=common.json_consumed(events=self.reading.events))
+                     consumed=common.json_consumed(events=self.reading.events), strings=JSON_STRING, **ODD_NUMBERS)
         for flag, source in ((True, "truncated"), (False, "S_line")):
             job.template("long", source, flag=flag, max=options["server"]["max_line_size"], broken=BROKEN)
 
