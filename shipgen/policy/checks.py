@@ -177,7 +177,7 @@ class _Semantics:
     def check_condition(self, condition: Any, path: Path, known: set[str]) -> None:
         for name, test in _map(condition).items():
             where = (*path, name)
-            if name == "any":
+            if name in ("any", "all"):
                 for index, one in enumerate(_list(test)):
                     self.check_condition(one, (*where, index), known)
             elif name == "not":

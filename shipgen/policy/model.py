@@ -343,6 +343,7 @@ DEFINITIONS: dict[str, Node] = {
     "condition": Map(
         {
             "any": Key(List(Ref("condition"), at_least=1), "Holds when one of these holds."),
+            "all": Key(List(Ref("condition"), at_least=1), "Holds when each of these holds."),
             "not": Key(Ref("condition"), "Holds when this does not."),
             "level": Key(
                 Union(

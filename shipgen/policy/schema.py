@@ -121,7 +121,7 @@ def reference_page() -> str:
     for name, key in model.POLICY.keys.items():
         lines += [f"## `{name}`", "", _summary(key), ""]
         lines += _section(key.node, name)
-    lines += ["## Conditions", "", "What `when`, `any` and `not` take. Several keys hold together (and).", ""]
+    lines += ["## Conditions", "", "What `when`, `any`, `all` and `not` take. Several keys hold together (and).", ""]
     lines += _table(list(_rows(model.DEFINITIONS["condition"], "", ())))
     return "\n".join(lines).rstrip("\n") + "\n"
 

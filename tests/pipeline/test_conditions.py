@@ -78,6 +78,9 @@ WARNING = {"component": "raylet", "message": "heartbeat ok", "level": "warn"}
     ({"any": [{"component": "worker"}, {"level": "warn"}]}, True, True),
     ({"any": [{"component": "serve"}, {"level": "error"}]}, False, False),
     ({"any": [{"component": "worker"}], "level": "warn"}, False, False),
+    ({"all": [{"level": "warn"}, {"message": {"matches": "^heart"}}, {"message": {"matches": "ok$"}}]}, False, True),
+    ({"all": [{"not": {"level": {"exists": True}}}, {"any": [{"component": "worker"}]}], "pid": "1"}, False, False),
+    ({"not": {"all": [{"component": "worker"}, {"level": {"exists": False}}]}}, False, True),
     ({"not": {"any": [{"component": "worker"}, {"level": "error"}]}}, False, True),
 ])
 def test_when(when: Mapping[str, Any] | None, of_print: bool, of_warning: bool) -> None:

@@ -113,7 +113,8 @@ FIELDS = {"component": ["worker", "serve", "core_worker", "job_driver", "raylet"
 LEAF = st.sampled_from(sorted(FIELDS)).flatmap(
     lambda f: st.lists(st.sampled_from(FIELDS[f]), min_size=1, max_size=3, unique=True).map(lambda v: {f: v}))
 WHEN = st.recursive(LEAF | st.just({"level": {"at_least": "error"}}), lambda inner: st.one_of(
-    inner.map(lambda w: {"not": w}), st.lists(inner, min_size=1, max_size=2).map(lambda ws: {"any": ws})), max_leaves=3)
+    inner.map(lambda w: {"not": w}), st.lists(inner, min_size=1, max_size=2).map(lambda ws: {"any": ws}),
+    st.lists(inner, min_size=1, max_size=2).map(lambda ws: {"all": ws})), max_leaves=3)
 
 
 @settings(max_examples=60, deadline=None)

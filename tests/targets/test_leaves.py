@@ -109,6 +109,7 @@ PAIRS: dict[str, Pair] = {
     "parsing.rules.[].limit.by": Pair([], ["file"], {"records": 5}),
     "parsing.rules.[].add.*": Pair("x", "y"),
     "*.when.any.[]": Pair({"level": "info"}, {"level": "warn"}),
+    "*.when.all.[]": Pair({"level": "info"}, {"level": "warn"}),
     "*.when.not": Pair({"level": "info"}, {"level": "warn"}),
     "*.when.level": Pair("info", "warn"),
     "*.when.level.at_least": Pair("info", "warn"),

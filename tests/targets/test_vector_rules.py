@@ -118,6 +118,7 @@ CONDITIONS: dict[str, dict[str, Any]] = {
     "exists": {"job_id": {"exists": True}},
     "is absent": {"job_id": {"exists": False}},
     "any": {"any": [{"component": "raylet"}, {"level": "error"}, {"job_id": {"exists": True}}]},
+    "all": {"all": [{"message": {"matches": "o"}}, {"message": {"matches": "e"}}, {"component": "raylet"}]},
     "not": {"not": {"component": "raylet"}},
     "not what is absent": {"not": {"job_id": "01000000"}},
     "not matches what is absent": {"not": {"actor_name": {"matches": "x"}}},
