@@ -40,12 +40,13 @@ class Run:
         pipeline = resolve(policy)
         return policy, pipeline, [*policy.diagnostics, *check(pipeline, policy)]
 
-    def say(self, diagnostics: Iterable[Diagnostic], *, product: bool = False) -> int:
+    def say(self, diagnostics: Iterable[Diagnostic], *, product: bool = False, closing: str = "") -> int:
         """Report diagnostics (on stdout where they are the product) and give the exit code."""
         found = list(diagnostics)
         stream = sys.stdout if product else sys.stderr
         if product or found or self.style != "text":
-            report(found, self.style, stream=stream, strict=self.strict, file=self.file, summary=product or bool(found))
+            report(found, self.style, stream=stream, strict=self.strict, file=self.file, closing=closing,
+                   summary=not closing and (product or bool(found)))
             stream.flush()
         return exit_code(found, self.strict)
 
@@ -246,11 +247,16 @@ def render(policies: tuple[str, ...], wanted: tuple[str, ...], output: Path | No
 @click.option("--output", "-o", type=click.Path(path_type=Path), required=True, help="Directory of the bundle.")
 @shared
 def check(policies: tuple[str, ...], wanted: tuple[str, ...], output: Path, style: str, strict: bool) -> None:
-    """Render again and compare with a directory: what is modified, missing or stale. Writes nothing.
+    """Render again and compare with a directory. Writes nothing.
 
-    Exit 1 where something differs, so that a pipeline notices when policy and committed files have come apart.
+    Names every file that was edited, is missing, outdated or no longer rendered, with a diff that `git apply` takes,
+    and ends with one line for the reviewer. Exit 1 where something differs, so that a pipeline notices when policy
+    and committed files have come apart.
     """
+    import shlex
+
     from shipgen.rendering import bundle as bundles
+    from shipgen.rendering import drift
 
     this = run(style, strict)
     policy, pipeline, found = this.load(policies)
@@ -260,12 +266,15 @@ def check(policies: tuple[str, ...], wanted: tuple[str, ...], output: Path, styl
             raise UsageError(f"{output}: no {bundles.MANIFEST}; name the targets with --target")
         wanted = tuple(manifest["targets"])
     choices = _chosen(wanted, policy, pipeline, found)
-    if exit_code(found, False) == 0:
-        drifts = list(bundles.compare(bundles.of(pipeline, choices), output))
-        found += [d.diagnostic(output) for d in drifts]
-        if style == "text":
-            out("".join(d.diff for d in drifts))
-    sys.exit(this.say(found, product=True))
+    if code := exit_code(found, False):
+        sys.exit(this.say(found, product=True) or code)
+    bundle = bundles.of(pipeline, choices)
+    drifts = list(drift.compare(bundle, output))
+    asked = [argument for name in wanted for argument in ("--target", name)]
+    command = shlex.join(["shipgen", "render", *policies, *asked, "-o", str(output)])
+    found = [d for d in found if d.severity is not Severity.NOTE]  # `validate` has those
+    found += [d.diagnostic(output, command) for d in drifts]
+    sys.exit(this.say(found, product=True, closing=drift.summary(drifts, bundle, output)))
 
 
 @main.command()

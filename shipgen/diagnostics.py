@@ -41,7 +41,8 @@ class Diagnostic:
 
     ``code`` is a key of :data:`CODES`. ``path`` names the leaf of the policy, e.g. ``parsing.rules[0].add.team``; empty
     for the policy as a whole. ``text`` says what is wrong (and the value used instead, where one is approximated),
-    ``hint`` what would be right. ``target`` names the shipper where the finding is about one.
+    ``hint`` what would be right. ``target`` names the shipper where the finding is about one. ``detail`` is what shows
+    it in lines of its own, such as the difference of two files.
     """
 
     code: str
@@ -51,6 +52,7 @@ class Diagnostic:
     hint: str = ""
     place: Place | None = None
     target: str = ""
+    detail: str = ""
 
     @property
     def message(self) -> str:
@@ -148,6 +150,7 @@ class _Options:
     strict: bool
     base: str
     file: str
+    closing: str
 
 
 def report(
@@ -160,13 +163,15 @@ def report(
     strict: bool = False,
     base: str | None = None,
     file: str = "",
+    closing: str = "",
 ) -> None:
     """Print the findings to ``stream`` in one of :data:`FORMATS`.
 
     ``color`` and ``summary`` (the closing line) are for ``text``; by default there are colours on a terminal, unless
     ``NO_COLOR`` is set. ``strict`` makes warnings failures in ``junit``. ``base`` is the directory that ``sarif`` and
     ``github`` name files from: by default the checkout of a GitHub workflow, else the working directory. ``file`` is
-    where ``sarif`` puts findings without a place, since GitHub refuses a result that has none.
+    where ``sarif`` puts findings without a place, since GitHub refuses a result that has none. ``closing`` sums the run
+    up in a line, for ``text``, ``json`` and ``github``.
     """
     if format not in _REPORTERS:
         raise UsageError(f"unknown format {format!r}; one of {', '.join(FORMATS)}")
@@ -176,6 +181,7 @@ def report(
         strict=strict,
         base=base or os.environ.get("GITHUB_WORKSPACE") or ".",
         file=file,
+        closing=closing,
     )
     text = _REPORTERS[format](ordered(diagnostics), options)
     # A finding quotes what the user wrote; a terminal that can't show it must not end in a traceback.
@@ -213,7 +219,10 @@ def _where(d: Diagnostic) -> str:
     return str(Place(_file(d.place.file), d.place.line, d.place.column)) if d.place else ""
 
 
+_ANNOTATED = 40
+"""Lines of a finding that an annotation shows; GitHub cuts long ones."""
 _COLORS = {Severity.ERROR: "1;31", Severity.WARNING: "1;33", Severity.NOTE: "1;36"}
+_DIFF_COLORS = {"-": "31", "+": "32", "@": "36"}
 
 
 def _text(found: Sequence[Diagnostic], options: _Options) -> str:
@@ -221,12 +230,17 @@ def _text(found: Sequence[Diagnostic], options: _Options) -> str:
         return f"\033[{style}m{text}\033[0m" if options.color else text
 
     lines = []
+    for line in "".join(d.detail for d in found).splitlines():
+        style = _DIFF_COLORS.get(line[:1], "") if line[:4] not in ("--- ", "+++ ") else "1"
+        lines.append(paint(style, _visible(line, keep="\t")) if style else _visible(line, keep="\t"))
     for d in found:
         where = f"{paint('1', _visible(_where(d)))}: " if d.place else ""
         severity = paint(_COLORS[d.severity], f"{d.severity}:")
         lines.append(f"{where}{severity} {_visible(d.message)} {paint('2', f'[{d.code}]')}")
     if options.summary:
         lines.append(summary(found))
+    if options.closing:
+        lines.append(_visible(options.closing))
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -236,17 +250,18 @@ def _dump(document: dict[str, Any]) -> str:
     return json.dumps(document, indent=2) + "\n"  # ASCII, so that no stream can spoil it
 
 
-def _json(found: Sequence[Diagnostic], _options: _Options) -> str:
+def _json(found: Sequence[Diagnostic], options: _Options) -> str:
     def valid(text: str) -> str:
         return text.encode("utf-8", "backslashreplace").decode("utf-8")  # strict readers refuse lone surrogates
 
     def entry(d: Diagnostic) -> dict[str, Any]:
         place = d.place or Place("")
-        names = ("code", "severity", "path", "message", "text", "hint", "target")
+        names = ("code", "severity", "path", "message", "text", "hint", "target", "detail")
         where = {"file": valid(_file(place.file)) or None, "line": place.line or None, "column": place.column or None}
         return {name: valid(getattr(d, name)) for name in names} | where
 
-    return _dump({"diagnostics": [entry(d) for d in found], "counts": counts(found)})
+    document = {"diagnostics": [entry(d) for d in found], "counts": counts(found)}
+    return _dump(document | ({"summary": valid(options.closing)} if options.closing else {}))
 
 
 def _sarif(found: Sequence[Diagnostic], options: _Options) -> str:
@@ -282,7 +297,7 @@ def _sarif(found: Sequence[Diagnostic], options: _Options) -> str:
             # Braces stay single: without arguments viewers take them as they are, and show doubled ones doubled.
             "message": {"text": _visible(d.message)},
             "locations": [where] if where else [],
-            "properties": {"target": d.target, "hint": _visible(d.hint)},
+            "properties": {"target": d.target, "hint": _visible(d.hint), "detail": _visible(d.detail, keep="\n\t")},
         }
 
     rules = [{"id": code, "shortDescription": {"text": CODES.get(code, code)}} for code in codes]
@@ -305,9 +320,14 @@ def _github(found: Sequence[Diagnostic], options: _Options) -> str:
             values = {"file": _from_base(d.place.file, options.base), "line": d.place.line, "col": d.place.column}
         values["title"] = d.code
         properties = ",".join(f"{name}={escaped(str(value))}" for name, value in values.items() if value)
-        return f"::{'notice' if d.severity is Severity.NOTE else d.severity} {properties}::{data(d.message)}\n"
+        shown = [d.message, *d.detail.splitlines()[2:]]  # the annotation names the file, so the diff need not
+        more = [f"... {len(shown) - _ANNOTATED} more lines"] if len(shown) > _ANNOTATED else []
+        text = "\n".join([*shown[:_ANNOTATED], *more])
+        return f"::{'notice' if d.severity is Severity.NOTE else d.severity} {properties}::{data(text)}\n"
 
-    return "".join(map(command, found))
+    # GitHub shows ten annotations of a step, the first ones
+    closing = f"::{worst(found) or 'notice'} title=summary::{data(options.closing)}\n".replace("::note ", "::notice ")
+    return (closing if options.closing else "") + "".join(map(command, found))
 
 
 def _junit(found: Sequence[Diagnostic], options: _Options) -> str:
@@ -337,7 +357,7 @@ def _junit(found: Sequence[Diagnostic], options: _Options) -> str:
         )
         line = f"{_where(d)}: {d.severity}: {d.message}".removeprefix(": ")
         if fails(d, options.strict):
-            add(case, "failure", line, type=d.code, message=d.message)
+            add(case, "failure", f"{line}\n{d.detail}".rstrip("\n"), type=d.code, message=d.message)
         else:
             add(case, "system-out", line)
     if not found:  # a report without a test counts as a broken one

@@ -297,9 +297,11 @@ def test_check(at: Callable[[str], str]) -> None:
     Path("out/ray/ray.env").write_text("edited\n")
     Path("out/ray/README.md").unlink()
     result = run("check", name, "-o", "out", code=1)
-    assert "error: ray/ray.env differs from what the policy renders" in result.stdout
+    assert "out/ray/ray.env:1:1: error: ray/ray.env was edited after it was rendered" in result.stdout
     assert "error: ray/README.md is missing" in result.stdout
     assert "-edited\n" in result.stdout
+    assert result.stdout.endswith("out: 2 of 5 files differ from the policy (1 edited, 1 missing)\n")
+    again = result.stdout.partition("render again: shipgen ")[2].partition(" [")[0]
     assert result.stderr == ""
     assert Path("out/ray/ray.env").read_text() == "edited\n"
     assert not Path("out/ray/README.md").exists()
@@ -307,6 +309,15 @@ def test_check(at: Callable[[str], str]) -> None:
     drifts = [d for d in found["diagnostics"] if d["severity"] == "error"]
     assert {d["code"] for d in drifts} == {"drift"}
     assert {Path(d["file"]).name for d in drifts} == {"ray.env", "README.md"}
+    assert "-edited\n" in drifts[1]["detail"]
+    assert found["summary"].startswith("out: 2 of 5 files")
+    said = run("check", name, "-o", "out", "--format", "github", code=1).stdout.splitlines()
+    assert said[0] == "::error title=summary::out: 2 of 5 files differ from the policy (1 edited, 1 missing)"
+    assert said[2].startswith("::error file=out/ray/ray.env,line=1,col=1,title=drift::ray/ray.env was edited")
+    assert "%0A-edited%0A" in said[2]
+    run(*again.split())
+    clean = run("check", name, "-o", "out", "--format", "github").stdout
+    assert clean == "::notice title=summary::out: all 5 files are what the policy renders\n"
 
     for path, data in before.items():
         path.write_bytes(data)

@@ -211,11 +211,39 @@ def test_json_has_every_part_of_a_finding() -> None:
         "text": "batches of 5MiB",
         "hint": "",
         "target": "promtail",
+        "detail": "",
         "file": "policy.yaml",
         "line": 9,
         "column": 5,
     }
     assert [document["diagnostics"][1][k] for k in ("file", "line", "column")] == [None] * 3
+
+
+DETAILED = Diagnostic("drift", Severity.ERROR, "", "f differs", "", Place("out/f", 3, 1), detail=(
+    "--- a/f\n+++ b/f\n@@ -3 +3 @@\n-\x1b[2Jold\n+::set-env::new\n" + " x\n" * 50))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_details_and_the_closing_line(format: str) -> None:
+    """Wherever there is room; no line of a detail is read as a command, none moves the cursor."""
+    text = printed([DETAILED], format, closing="1 of 2", summary=False)
+    assert "\x1b" not in text
+    assert ("1 of 2" in text) == (format in ("text", "json", "github"))
+    assert "old" in text
+    assert not re.search(r"^\+?::set-env", text, re.MULTILINE) or format != "github"
+    if format == "text":
+        assert text.index("+::set-env::new\n") < text.index("out/f:3:1: error: f differs") < text.index("1 of 2")
+    if format == "github":
+        first, second = text.splitlines()
+        assert first == "::error title=summary::1 of 2"
+        assert second.startswith("::error file=out/f,line=3,col=1,title=drift::f differs%0A@@")
+        assert text.endswith("... 14 more lines\n")
+
+
+def test_a_diff_in_color() -> None:
+    text = printed([DETAILED], color=True)
+    assert "\033[1m--- a/f\033[0m\n" in text
+    assert "\033[31m-\\x1b[2Jold\033[0m\n\033[32m+::set" in text
 
 
 def test_json_keeps_values_as_they_are() -> None:

@@ -1,17 +1,17 @@
-"""The bundle: all files rendered for one policy, parsed back, written as one, and compared with what lies on disk."""
+"""The bundle: all files rendered for one policy, parsed back, and written as one."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from shipgen import __version__
-from shipgen.diagnostics import Diagnostic, Place, Severity, UsageError
+from shipgen.diagnostics import UsageError
 from shipgen.pipeline.model import Pipeline
 from shipgen.rendering.environment import render as render_template
 from shipgen.targets import node
@@ -42,13 +42,14 @@ class Bundle:
             "shipgen": __version__,
             "pipeline": self.pipeline_hash,
             "targets": dict(sorted(self.versions.items())),
-            "files": {path: f"sha256:{_sha256(data)}" for path, data in sorted(self.files.items())},
+            "files": {path: digest(data) for path, data in sorted(self.files.items())},
         }
         return (json.dumps(content, indent=2, sort_keys=True) + "\n").encode()
 
 
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
+def digest(data: bytes) -> str:
+    """The hash of a file, as MANIFEST.json has it."""
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
 def pipeline_hash(pipeline: Pipeline) -> str:
@@ -64,7 +65,7 @@ def pipeline_hash(pipeline: Pipeline) -> str:
             return sorted(value)
         return [canonical(v) for v in value] if isinstance(value, list | tuple) else value
 
-    return "sha256:" + _sha256(json.dumps(canonical(replace(pipeline, files=())), sort_keys=True).encode())
+    return digest(json.dumps(canonical(replace(pipeline, files=())), sort_keys=True).encode())
 
 
 def _parse_back(file: File, text: str) -> None:
@@ -225,49 +226,3 @@ class _Change:
 
 def _symlinked(directory: Path, place: Path) -> bool:
     return any(p.is_symlink() for p in (place, *place.parents) if p != directory and directory in p.parents)
-
-
-@dataclass(frozen=True, slots=True)
-class Drift:
-    """One file that differs. ``kind`` is modified, missing or stale; ``diff`` is empty where none helps."""
-
-    kind: str
-    path: str
-    diff: str = ""
-
-    def diagnostic(self, directory: Path) -> Diagnostic:
-        """The drift as an error, at the file that differs."""
-        text = {"modified": "differs from what the policy renders", "missing": "is missing",
-                "stale": "is listed in MANIFEST.json and no longer rendered"}[self.kind]
-        place = Place(str(directory / self.path))
-        return Diagnostic("drift", Severity.ERROR, "", f"{self.path} {text}", "render again with -o", place)
-
-
-def compare(bundle: Bundle, directory: Path) -> Iterator[Drift]:
-    """How a directory differs from what would be rendered now. Raises UsageError for files that can't be read."""
-    content = {**bundle.files, MANIFEST: bundle.manifest()}
-    for path, data in sorted(content.items()):
-        place = directory / path
-        try:
-            there = place.read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
-            yield Drift("missing", path)
-            continue
-        except OSError as error:
-            raise UsageError(f"{place}: {error.strerror or error}") from error
-        if there != data:
-            yield Drift("modified", path, _diff(path, there, data))
-    for path in sorted(owned(directory) - set(content)):
-        if (directory / path).is_file():
-            yield Drift("stale", path)
-
-
-def _diff(path: str, old: bytes, new: bytes) -> str:
-    import difflib
-
-    def lines(data: bytes) -> list[str]:
-        text = data.decode("utf-8", "replace")
-        *whole, last = text.split("\n")
-        return [*(f"{line}\n" for line in whole), *([f"{last}\n\\ No newline at end of file\n"] if last else [])]
-
-    return "".join(difflib.unified_diff(lines(old), lines(new), f"a/{path}", f"b/{path}"))

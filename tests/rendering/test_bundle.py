@@ -23,9 +23,10 @@ import yaml
 from making import judged, policy, rendered, resolved
 
 from shipgen import __version__
-from shipgen.diagnostics import Severity, UsageError
+from shipgen.diagnostics import UsageError
 from shipgen.rendering import bundle as bundles
-from shipgen.rendering.bundle import MANIFEST, Bundle, ParseBackError, compare, read_manifest, write
+from shipgen.rendering.bundle import MANIFEST, Bundle, ParseBackError, read_manifest, write
+from shipgen.rendering.drift import compare
 from shipgen.targets.base import File
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ray-loki.yaml"
@@ -332,61 +333,6 @@ def test_files_that_may_not_be_read() -> None:
         (home / "out" / MANIFEST).chmod(0)
         with pytest.raises(UsageError, match="Permission denied"):
             read_manifest(home / "out")
-
-
-# --- check ---
-
-
-def test_no_drift(tmp_path: Path) -> None:
-    write(bundle(), tmp_path)
-    (tmp_path / "notes.txt").write_bytes(b"")
-    assert list(compare(bundle(), tmp_path)) == []
-
-
-def test_modified_missing_and_stale(tmp_path: Path) -> None:
-    write(bundle({**FILES, "old": b"s"}), tmp_path)
-    (tmp_path / "vector/vector.yaml").write_bytes(b"a: 2\n")
-    (tmp_path / "ray/ray.env").unlink()
-    before = snapshot(tmp_path)
-    found = list(compare(bundle(), tmp_path))
-    assert [(d.kind, d.path) for d in found] == [
-        ("modified", MANIFEST), ("missing", "ray/ray.env"), ("modified", "vector/vector.yaml"), ("stale", "old")]
-    assert found[2].diff == "--- a/vector/vector.yaml\n+++ b/vector/vector.yaml\n@@ -1 +1 @@\n-a: 2\n+a: 1\n"
-    assert snapshot(tmp_path) == before
-    for drift in found:
-        diagnostic = drift.diagnostic(tmp_path)
-        assert (diagnostic.code, diagnostic.severity) == ("drift", Severity.ERROR)
-        assert diagnostic.place
-        assert diagnostic.place.file == str(tmp_path / drift.path)
-        assert drift.path in diagnostic.message
-
-
-def test_nothing_there_at_all(tmp_path: Path) -> None:
-    assert {d.kind for d in compare(bundle(), tmp_path / "none")} == {"missing"}
-    (tmp_path / "ray").write_bytes(b"a file")
-    assert ("missing", "ray/ray.env") in [(d.kind, d.path) for d in compare(bundle(), tmp_path)]
-
-
-@pytest.mark.parametrize(("there", "lines"), [
-    (b"a: 1", ["-a: 1", "\\ No newline at end of file", "+a: 1"]),
-    (b"a: 1\r\n", ["-a: 1\r", "+a: 1"]),
-    (b"a: 1\x0cb\n", ["-a: 1\x0cb", "+a: 1"]),
-    (b"\xff\n", ["-\ufffd", "+a: 1"]),
-    (b"", ["+a: 1"]),
-])
-def test_diffs_of_odd_files(tmp_path: Path, there: bytes, lines: list[str]) -> None:
-    write(bundle(), tmp_path)
-    (tmp_path / "vector/vector.yaml").write_bytes(there)
-    (drift,) = compare(bundle(), tmp_path)
-    assert drift.diff.split("\n")[3:-1] == lines
-
-
-def test_a_directory_in_the_place_of_a_file_is_no_drift_but_an_error(tmp_path: Path) -> None:
-    write(bundle(), tmp_path)
-    (tmp_path / "ray/ray.env").unlink()
-    (tmp_path / "ray/ray.env").mkdir()
-    with pytest.raises(UsageError, match="Is a directory"):
-        list(compare(bundle(), tmp_path))
 
 
 # --- what is rendered ---
