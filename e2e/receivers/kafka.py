@@ -17,7 +17,7 @@ from .base import Receiver, RefusedError, Server, strict_object
 
 _API_VERSIONS, _METADATA, _PRODUCE, _FETCH, _SASL_HANDSHAKE, _SASL_AUTHENTICATE = 18, 3, 0, 1, 17, 36
 # Fetch is not served: that it is offered tells librdkafka that batches of format 2 are known.
-_OFFERED = {_PRODUCE: (3, 7), _FETCH: (4, 4), _METADATA: (0, 4), _API_VERSIONS: (0, 2), _SASL_HANDSHAKE: (1, 1),
+_OFFERED = {_PRODUCE: (3, 7), _FETCH: (4, 4), _METADATA: (0, 4), _API_VERSIONS: (0, 2), _SASL_HANDSHAKE: (0, 1),
             _SASL_AUTHENTICATE: (0, 0)}
 UNSUPPORTED_VERSION, UNKNOWN_TOPIC, TOO_LARGE, CORRUPT, SASL_FAILED = 35, 3, 10, 2, 58
 _CODECS = {0: "none", 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
@@ -155,9 +155,15 @@ class BrokerServer(Receiver):
         self._server.end()
 
     def _serve(self, stream: Any, connection: Any) -> None:
-        trusted = self.plain is None
+        trusted, bare = self.plain is None, False
         while head := stream.read(4):
             request = _Reader(stream.read(struct.unpack(">i", head)[0]))
+            if bare:  # after a handshake of version 0 the token comes without a request around it
+                trusted, bare = self._trusted(request.data), False
+                if not trusted:
+                    return
+                connection.sendall(struct.pack(">i", 0))
+                continue
             api, version, correlation = request.number("h"), request.number("h"), request.number("i")
             request.text()
             low, high = _OFFERED.get(api, (0, -1))
@@ -168,10 +174,10 @@ class BrokerServer(Receiver):
                 return
             elif api == _SASL_HANDSHAKE:
                 known = request.text() == "PLAIN"
+                bare = known and version == 0
                 answer = struct.pack(">hi", 0 if known else 33, 1) + _text("PLAIN")
             elif api == _SASL_AUTHENTICATE:
-                _, user, password = request.take(request.number("i")).decode().split("\0")
-                trusted = (user, password) == self.plain
+                trusted = self._trusted(request.take(request.number("i")))
                 answer = struct.pack(">h", 0 if trusted else SASL_FAILED) + _text(None) + struct.pack(">i", 0)
             elif not trusted:
                 self.problems.append(f"api {api} without SASL")
@@ -183,6 +189,10 @@ class BrokerServer(Receiver):
                     answer = self._produce(request, version)
             if answer:
                 connection.sendall(struct.pack(">ii", len(answer) + 4, correlation) + answer)
+
+    def _trusted(self, token: bytes) -> bool:
+        _, user, password = token.decode().split("\0")
+        return (user, password) == self.plain
 
     def _api_versions(self, version: int | None) -> bytes:
         offered = b"".join(struct.pack(">hhh", api, *span) for api, span in _OFFERED.items())

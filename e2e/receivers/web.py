@@ -42,6 +42,7 @@ class SearchServer(HttpServer):
         super().__init__()
         self.authorization, self.item = authorization, item
         self.indices: list[str] = []
+        self.ids: set[tuple[str, str]] = set()
 
     def answer(self, request: Request) -> Answer:
         """What a server of version 8 says."""
@@ -70,18 +71,21 @@ class SearchServer(HttpServer):
     def _item(self, action: Record, document: Record, beside: str | None) -> Record:
         ((name, about),) = action.items()
         index = about.get("_index", beside)
-        if set(about) - {"_index", "_id"} or not index or "_id" in about:
+        id_ = about.get("_id", "")
+        if set(about) - {"_index", "_id"} or not index or not isinstance(id_, str) or len(id_.encode()) > 512:
             raise RefusedError(f"action {action}")
         if name != "create" and (name != "index" or index.startswith("logs-")):
             raise RefusedError(f"a data stream takes `create` only: {action}")
         if "@timestamp" not in document:
             raise RefusedError("a document without @timestamp")
-        status = self.item(document)
+        status = 409 if (index, id_) in self.ids else self.item(document)
         if status == 201:
             self.records.append(document)
             self.indices.append(index)
+            self.ids |= {(index, id_)} if id_ else set()
             return {name: {"_index": index, "_id": str(len(self.records)), "status": 201, "result": "created"}}
-        kind = "es_rejected_execution_exception" if status == 429 else "document_parsing_exception"
+        kinds = {409: "version_conflict_engine_exception", 429: "es_rejected_execution_exception"}
+        kind = kinds.get(status, "document_parsing_exception")
         return {name: {"_index": index, "_id": "x", "status": status, "error": {"type": kind, "reason": "asked to"}}}
 
 

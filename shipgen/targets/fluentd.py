@@ -18,20 +18,16 @@ from shipgen.diagnostics import Severity
 from shipgen.pipeline.conditions import ALWAYS
 from shipgen.pipeline.model import Pipeline, Rule, SecretRef, Sink, Source
 from shipgen.rendering.quoting import ruby_source
-from shipgen.targets import common
+from shipgen.targets import common, fluentd_sinks
 from shipgen.targets.base import File, Finding, condition_context, release
 
 READ_LIMIT = 8 * 1024 * 1024
 """Longest line that is read, bytes; longer ones are skipped (`lib/fluent/plugin/in_tail.rb`, 1.19)."""
 GLOB_POLICY_SINCE = (1, 17)
 """Before it only paths with a `*` are globs."""
-GZIP_LEVEL = 6
-"""Level of zlib itself where the policy gives none."""
 PLUGINS = ("shipgen", "shipgen_entry", "in_shipgen_tail", "parser_shipgen_multiline", "filter_shipgen_ray",
-           "filter_shipgen_file", "filter_shipgen_rule", "out_shipgen_loki", "out_shipgen_http",
-           "out_shipgen_lines")
-INDEX_DATES = {"none": None, "daily": "%Y.%m.%d", "monthly": "%Y.%m"}
-"""What stands behind the name of an index that rotates."""
+           "filter_shipgen_file", "filter_shipgen_rule", "out_shipgen_loki", "out_shipgen_http", "out_shipgen_s3",
+           "out_shipgen_kafka", "out_shipgen_lines")
 GEMS = {"1.16": (">= 1.16.2", "< 1.17")}
 """Constraints of the gem `fluentd` where they are not just its minor version: before 1.16.2 a file that was followed by
 its inode could be read twice."""
@@ -62,9 +58,8 @@ class _Config:
         self.meant: dict[tuple[str | int, ...], Any] = {
             (s["id"], "path"): "|".join(s["paths"]).replace("%", "%%") for s in self.sources
         }
-        self.meant |= {(s["id"], "program"): s["program"] for s in self.sinks if "program" in s}
-        self.meant |= {(s["id"], "path"): s["path"] for s in self.sinks if s["path"]}
-        self.meant |= {(s["id"], "url"): s["endpoint"] for s in self.sinks if s["type"] == "loki"}
+        self.meant |= {(s["id"], "program"): s["program"] for s in self.sinks if s["program"]}
+        self.meant |= {(s["id"], key): text for s in self.sinks for key, text in s["options"] if isinstance(text, str)}
         if isinstance(node := pipeline.collector.node, SecretRef):
             self.env.add(node.name)
 
@@ -130,84 +125,12 @@ class _Config:
     # -- sinks --------------------------------------------------------------------------------------------------------
 
     def sink(self, sink: Sink, rest: Iterable[Rule]) -> dict[str, Any]:
-        options = sink.options
         rules = [rule_program(r) for r in rest if r.sinks is None or sink.name in r.sinks]
         if sink.when != ALWAYS:
             unless = ruby_condition({"kind": "not", "of": condition_context(sink.when)})
             rules.append({"name": f"when:{sink.name}", "action": "drop", "when": unless, "options": {}})
-        context: dict[str, Any] = {
-            "name": sink.name, "id": f"out:{sink.name}", "type": sink.type, "rules": rules,
-            "buffer": self.buffer(sink), "path": "", "target": sink.type,
-        }
-        if sink.type == "loki":
-            context |= {"endpoint": options["endpoint"].rstrip("/"), "tenant": options.get("tenant", ""),
-                        "tls": tls(options.get("tls")), "program": self.loki(options)}
-        elif sink.type in ("http", "elasticsearch", "opensearch"):
-            context |= {"type": "http", "program": self.http(sink)}
-        elif sink.type == "file":
-            context["path"] = options["path"]
-        else:
-            context["target"] = options["target"]
-        return context
-
-    def loki(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        labels, server = options["labels"], options["server"]
-        return {
-            "static": labels["static"], "labels": labels["fields"], "metadata": common.loki_metadata(options),
-            "line": options["line"], "late": options["late"], "max_behind": common.max_behind(server),
-            "max_ahead": common.MAX_AHEAD, "gzip": gzip_level(options["compression"]),
-            "max_line_size": None if common.lines_fit(self.pipeline, options) else server["max_line_size"],
-            "auth": self.auth(options.get("auth")),
-        }
-
-    def http(self, sink: Sink) -> dict[str, Any]:
-        """An endpoint for lines of JSON, or the bulk call of a search engine."""
-        options = sink.options
-        found: dict[str, Any] = {
-            "method": options.get("method", "POST"), "headers": self.plain(options.get("headers", {})),
-            "auth": self.auth(options.get("auth")), "tls": self.plain(options.get("tls", {})),
-            "gzip": gzip_level(options["compression"]), "index": None, "date": None, "time": "time",
-        }
-        if sink.type == "http":
-            automatic = options["compression"] == "auto"
-            return found | {"endpoints": [options["endpoint"]], "gzip": None if automatic else found["gzip"]}
-        found |= {"endpoints": [f"{e.rstrip('/')}/_bulk" for e in options["endpoints"]], "time": "@timestamp"}
-        if "index" in options:
-            return found | {"index": options["index"]["name"], "date": INDEX_DATES[options["index"]["rotate"]]}
-        stream = options["data_stream"]
-        return found | {"index": f"logs-{stream['dataset']}-{stream['namespace']}"}
-
-    def auth(self, auth: Mapping[str, Any] | None) -> Any:
-        return self.plain(auth) if auth else None
-
-    def plain(self, tree: Any) -> Any:
-        """Settings with their secrets as references."""
-        if isinstance(tree, SecretRef):
-            if tree.kind == "env":
-                self.env.add(tree.name)
-            return {tree.kind: tree.name}
-        return {k: self.plain(v) for k, v in tree.items()} if isinstance(tree, Mapping) else tree
-
-    def buffer(self, sink: Sink) -> dict[str, Any]:
-        options = sink.options
-        wanted = options.get("buffer", {"max_size": 1 << 30, "when_full": "block"})
-        batch = options.get("batch", {"max_bytes": 1 << 20, "max_wait": 1000})
-        retry = options.get("retry", {"max_backoff": 30_000, "give_up_after": "never"})
-        memory = sink.type == "console" or options.get("delivery") == "best_effort"
-        chunk = max(batch["max_bytes"], smallest_chunk(self.pipeline))
-        return {
-            "type": "memory" if memory else "file", "path": "" if memory else f"{self.state}/buffer/{sink.name}",
-            "total": max(wanted["max_size"], 2 * chunk), "chunk": chunk,
-            "overflow": "drop_oldest_chunk" if wanted["when_full"] == "drop_oldest" else "block",
-            "flush": batch["max_wait"], "max_backoff": max(1000, retry["max_backoff"]),
-            "give_up": None if retry["give_up_after"] == "never" else retry["give_up_after"],
-        }
-
-
-def smallest_chunk(pipeline: Pipeline) -> int:
-    """What a chunk of a buffer must have room for: the longest record, whose text it may hold several times. Fluentd
-    throws away a record that no chunk can hold."""
-    return 4 * max(s.max_entry for s in pipeline.sources) + 65_536
+        self.env |= {ref.name for _, ref in common.sink_secrets(sink) if ref.kind == "env"}
+        return {**fluentd_sinks.context(self.pipeline, sink, self.state), "rules": rules}
 
 
 def ruby_condition(condition: dict[str, Any]) -> dict[str, Any]:
@@ -248,28 +171,13 @@ def redaction(options: Mapping[str, Any]) -> dict[str, Any]:
             "with_json": [kind.before, in_json + kind.after], "on_json_text": kind.on_json_text}
 
 
-def gzip_level(value: Any) -> int | None:
-    """Level of gzip; None for no compression. `auto` is gzip."""
-    if isinstance(value, Mapping):
-        return int(value.get("level", GZIP_LEVEL))
-    return None if value == "none" else GZIP_LEVEL
-
-
-def tls(options: Mapping[str, Any] | None) -> list[tuple[str, Any]]:
-    """TLS settings under the names of the Loki output."""
-    if options is None:
-        return []
-    names = {"ca_file": "ca_cert", "cert_file": "cert", "key_file": "key"}
-    found: list[tuple[str, Any]] = [(theirs, options[ours]) for ours, theirs in names.items() if ours in options]
-    return [*found, ("insecure_tls", not options.get("verify", True))]
-
-
-def gems(version: str) -> list[tuple[str, tuple[str, ...]]]:
+def gems(pipeline: Pipeline, version: str) -> list[tuple[str, tuple[str, ...]]]:
     """Gems that the configuration needs, with their constraints."""
     minor = ".".join(version.split(".")[:2])
     own = (f"~> {version}",) if version.count(".") == 2 else GEMS.get(minor, (f"~> {minor}.0",))
     return [("fluentd", own), ("fluent-plugin-grafana-loki", ("~> 1.2",)), ("fluent-plugin-prometheus", ("~> 2.1",)),
-            ("tzinfo", ("~> 2.0",)), ("tzinfo-data", ())]
+            ("tzinfo", ("~> 2.0",)), ("tzinfo-data", ()),
+            *((name, (constraint,)) for name, constraint in fluentd_sinks.gems(pipeline))]
 
 
 def plugin_facts() -> dict[str, Any]:
@@ -312,17 +220,8 @@ class Fluentd:
                 elif release(version) < GLOB_POLICY_SINCE and re.search(r"[?\[]", path) and "*" not in path:
                     yield Finding("unsupported", Severity.ERROR, at,
                                   "before Fluentd 1.17 a path without a `*` is no pattern", "write it with a `*`")
-        smallest = smallest_chunk(pipeline)
         for sink in pipeline.sinks:
-            where = ("sinks", sink.name)
-            if (size := sink.options.get("batch", {}).get("max_bytes", smallest)) < smallest:
-                yield Finding("approximated", Severity.WARNING, (*where, "batch", "max_bytes"),
-                              f"a chunk must have room for the longest entry: {smallest} bytes are used, not {size}",
-                              "make `max_entry` of the sources smaller")
-            if (size := sink.options.get("buffer", {}).get("max_size", 2 * smallest)) < 2 * smallest:
-                yield Finding("approximated", Severity.WARNING, (*where, "buffer", "max_size"),
-                              f"a buffer must have room for two chunks; {2 * smallest} bytes are used or more",
-                              "give it more")
+            yield from fluentd_sinks.findings(pipeline, sink)
 
     def files(self, pipeline: Pipeline, version: str) -> Iterator[File]:
         """`fluentd/fluent.conf`, the Gemfile and our plugins."""
@@ -337,7 +236,7 @@ class Fluentd:
             "metrics": {"bind": collector.metrics_bind, "port": collector.metrics_port}, "sources": config.sources,
             "programs": config.programs, "rules": config.rules, "routes": config.routes, "sinks": config.sinks,
         }}, "fluentd", config.meant)
-        yield File("fluentd/Gemfile", "fluentd/Gemfile.j2", {"header": head, "gems": gems(version)}, "ruby")
+        yield File("fluentd/Gemfile", "fluentd/Gemfile.j2", {"header": head, "gems": gems(pipeline, version)}, "ruby")
         for plugin in PLUGINS:
             path = f"fluentd/plugins/{plugin}.rb"
             yield File(path, f"fluentd/{plugin}.rb.j2", {"f": plugin_facts()}, "ruby")

@@ -15,8 +15,9 @@ from shipgen.diagnostics import Severity
 from shipgen.rendering import bundle, quoting
 from shipgen.rendering.environment import render
 from shipgen.rendering.fluentd_conf import sections
-from shipgen.targets import base, fluentd
+from shipgen.targets import base, fluentd, fluentd_sinks
 
+KAFKA = {"type": "kafka", "brokers": ["k:1", "l:2"], "topic": "t"}
 HOSTILE = """it's \\ \\' "q" #{`id`} # c ${X} {{ j }} {% x %} %Y @include <match **> é日\U0001f600 \\"""
 
 
@@ -123,12 +124,40 @@ def test_search_engines_and_endpoints_get_requests_of_their_own() -> None:
     found = config(given_policy(sinks=sinks))
     es, search, web = (found[f"out:{name}"]["program"] for name in sinks)
     assert es["endpoints"] == ["https://a:9200/x/_bulk", "https://b:9200/_bulk"]
-    assert (es["index"], es["date"], es["time"], es["gzip"]) == ("logs-ray-default", None, "@timestamp", 6)
+    assert (es["index"], es["date"], es["time"], es["codec"]) == ("logs-ray-default", None, "@timestamp", "gzip")
     assert es["auth"] == key
-    assert (search["index"], search["date"], search["gzip"]) == ("logs", "%Y.%m.%d", None)
-    assert (web["method"], web["time"], web["gzip"], web["index"]) == ("PUT", "time", None, None)
+    assert (search["index"], search["date"], search["codec"]) == ("logs", "%Y.%m.%d", None)
+    assert (web["method"], web["time"], web["codec"], web["index"]) == ("PUT", "time", None, None)
     assert web["headers"] == {"X-A": "it's", "X-B": {"env": "B"}}
     assert web["tls"] == {"verify": False}
+
+
+def test_objects_and_messages() -> None:
+    keys: dict[str, Any] = {"access_key_id": {"env": "K"}, "secret_access_key": {"file": "/run/s"}}
+    sinks = {
+        "a": {"type": "s3", "bucket": "logs", "credentials": keys, "sse": "aws:kms",
+              "compression": {"codec": "zstd", "level": 9}, "prefix": {"by": ["component", "pid"], "date": "hourly"}},
+        "b": {"type": "s3", "bucket": "logs", "endpoint": "http://s:9000", "path_style": True, "compression": "none"},
+        "k": {**KAFKA, "key": "node", "acks": "leader", "sasl": {"user": {"env": "U"}, "password": {"env": "P"}}},
+    }
+    data = given_policy(sinks=sinks)
+    found = config(data)
+    a, b, k = (found[f"out:{name}"]["program"] for name in sinks)
+    assert (a["region"], a["endpoint"], a["sse"], a["path_style"]) == (None, None, "aws:kms", False)
+    assert (a["codec"], a["level"], a["extension"]) == ("zstd", 9, ".jsonl.zst")
+    assert (a["by"], a["date"], a["name"]) == (["component", "pid"], "date=%Y-%m-%d/hour=%H/", "t")
+    assert a["credentials"] == keys
+    assert (b["region"], b["endpoint"], b["path_style"]) == ("us-east-1", "http://s:9000", True)
+    assert (b["codec"], b["extension"], b["credentials"]) == (None, ".jsonl", None)
+    assert (k["brokers"], k["topic"], k["key"], k["acks"]) == (["k:1", "l:2"], "t", "node", 1)
+    assert k["sasl"] == {"mechanism": "SCRAM-SHA-512", "user": {"env": "U"}, "password": {"env": "P"}}
+    assert (k["codec"], k["batch"]) == ("gzip", (1 << 20) - fluentd_sinks.BATCH_ROOM)
+    text = files(data)
+    assert text["fluentd/fluent.conf"].count("    <buffer folder>\n") == 2
+    assert "# Environment: K, P, U\n" in text["fluentd/fluent.conf"]
+    gems = re.findall(r"^gem '([^']+)'", text["fluentd/Gemfile"], re.MULTILINE)
+    assert gems[-3:] == ["aws-sdk-s3", "ruby-kafka", "zstd-ruby"]
+    assert "aws-sdk-s3" not in files(given_policy())["fluentd/Gemfile"]
 
 
 def test_records_go_to_the_sinks_that_want_their_source() -> None:
@@ -153,7 +182,10 @@ def test_records_go_to_the_sinks_that_want_their_source() -> None:
         ({"ray": {"temp_dir": "/tmp/a|b"}}, "ray.temp_dir"),
         ({"sinks": {"loki": {**LOKI, "tls": {"server_name": "x"}}}}, "sinks.loki.tls.server_name"),
         ({"sinks": {"loki": {**LOKI, "buffer": {"when_full": "drop_newest"}}}}, "sinks.loki.buffer.when_full"),
-        ({"sinks": {"k": {"type": "kafka", "brokers": ["k:1"], "topic": "t"}}}, "sinks.k"),
+        ({"sinks": {"k": {**KAFKA, "tls": {"verify": False}}}}, "sinks.k.tls.verify"),
+        ({"sinks": {"k": {**KAFKA, "compression": "lz4"}}}, "sinks.k.compression"),
+        ({"sinks": {"k": {**KAFKA, "acks": "none", "delivery": "at_least_once"}}}, "sinks.k.acks"),
+        ({"sinks": {"loki": {**LOKI, "compression": "snappy"}}}, "sinks.loki.compression"),
     ],
 )
 def test_refused(parts: dict[str, Any], path: str) -> None:
@@ -173,7 +205,7 @@ def test_small_batches_are_made_larger_and_said_so() -> None:
     said = [d for d in judged(data, "fluentd").diagnostics if d.path == "sinks.loki.batch.max_bytes"]
     assert said
     assert {d.severity for d in said} == {Severity.WARNING}
-    smallest = fluentd.smallest_chunk(resolved(data))
+    smallest = fluentd_sinks.smallest_chunk(resolved(data))
     assert f"chunk_limit_size {smallest}\n" in files(data)["fluentd/fluent.conf"]
 
 

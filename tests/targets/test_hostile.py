@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import io
+import itertools
 import json
+import re
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from shipgen.pipeline import resolve
 from shipgen.pipeline.checks import check
 from shipgen.policy import load
 from shipgen.rendering import bundle
+from shipgen.rendering.fluentd_conf import sections
 from shipgen.targets import plan
 
 LOGS = "/tmp/ray/session_2026-12-01_00-00-00_000000_1/logs"
@@ -204,7 +207,8 @@ def test_an_error_with_a_place_or_a_bundle_that_parses_back(changes: dict[Path, 
         for step in path[:-1]:
             parent = parent[step]
         parent[path[-1]] = value
-    found, written = outcome(json.dumps(data, ensure_ascii=False))
+    found, files = outcome(json.dumps(data, ensure_ascii=False), "vector")
+    written = files.get("vector/vector.yaml")
     assert all(d.place is not None for d in found)
     if written is None:
         assert any(d.severity is Severity.ERROR for d in found)
@@ -221,15 +225,105 @@ def test_an_error_with_a_place_or_a_bundle_that_parses_back(changes: dict[Path, 
     assert record["cluster"] == data["cluster"]
 
 
-def outcome(text: str) -> tuple[list[Diagnostic], str | None]:
-    """What is said about a policy, and what is rendered of it."""
+def outcome(text: str, target: str) -> tuple[list[Diagnostic], dict[str, str]]:
+    """What is said about a policy, and what is rendered of it for a target."""
     try:
         one = load(["-"], io.StringIO(text))
     except PolicyError as error:
-        return error.diagnostics, None
+        return error.diagnostics, {}
     pipeline = resolve(one)
-    choice = plan.choose("vector", one, pipeline)
+    choice = plan.choose(target, one, pipeline)
     found = [*one.diagnostics, *check(pipeline, one), *choice.diagnostics]
     if not choice.renders:
-        return found, None
-    return found, bundle.of(pipeline, [choice]).files["vector/vector.yaml"].decode()
+        return found, {}
+    return found, {path: data.decode() for path, data in bundle.of(pipeline, [choice]).files.items()}
+
+
+# --- Fluentd: one place for every value, and plugins that are the same whatever the policy says ---
+
+FOR_FLUENTD = {"targets": {"fluentd": {"version": "1.19"}}}
+
+
+def fluentd_sections(conf: str) -> dict[str, dict[str, Any]]:
+    """Options of all sections that have an `@id`, and of filters under `filter:<number>`."""
+    count = itertools.count()
+    return sections(re.sub(r"(?m)^ *<filter .*>$", lambda m: f"{m[0]}\n@id filter:{next(count)}", conf))
+
+
+def fluentd_files(data: dict[str, Any]) -> dict[str, str]:
+    """The bundle of a policy that Fluentd can express."""
+    found, files = outcome(json.dumps(data, ensure_ascii=False), "fluentd")
+    assert files, [d.message for d in found]
+    return files
+
+
+PLUGINS = {p: t for p, t in fluentd_files({**policy(), **FOR_FLUENTD}).items() if p.endswith(".rb")}
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_fluentd_gets_text_as_it_stands(text: str) -> None:
+    escaped = "".join(c if c.isalnum() or not c.isascii() else f"\\x{ord(c):02x}" for c in text)
+    path = f"/a{text}" if f"/a{text}" in PATHS and "|" not in text else "/a"
+    header, secret = text.strip() or "-", {"bearer": {"file": path}}
+    rules = [
+        {"name": "a", "add": {"x": text}, "when": {"cluster": text}},
+        {"name": "b", "redact": {"pattern": escaped, "with": text}},
+        {"name": "c", "when": {"message": {"matches": escaped}}, "drop": True},
+    ]
+    files = fluentd_files(policy(
+        **FOR_FLUENTD, parsing={"rules": rules}, ray={"temp_dir": f"{path}/ray"}, cluster=text,
+        collector={"node": text[:253], "state_dir": path, "root": path},
+        sources={**SMALL, "f": {**FILE, "paths": [f"{path}/*.log"], "exclude": [f"{path}/x*"],
+                                "format": {"regex": f"^(?P<x>{escaped})$"}, "multiline": {"start": escaped}}},
+        sinks={
+            "loki": {**LOKI, "labels": {"static": {"a": text}}, "auth": secret, "tls": {"ca_file": path}},
+            "web": {"type": "http", "endpoint": "http://w/'(x)'", "headers": {"X-A": header}},
+            "out": {"type": "file", "path": f"/var{path}"},
+        },
+    ))
+    found = fluentd_sections(files["fluentd/fluent.conf"])
+    programs = [s["program"] for name, s in found.items() if name.startswith("filter:")]
+    ray, file = (next(p for p in programs if p.get("source") == name) for name in ("ray", "f"))
+    assert {(p["cluster"], p["node"]) for p in (ray, file)} == {(text, text)}
+    a, b, c = (next(p for p in programs if p.get("name") == name) for name in "abc")
+    assert (a["options"]["fields"], a["when"]["values"]) == ({"x": text}, [text])
+    assert b["options"]["with"] == ["", text]
+    assert file["regex"] == rf"\A(?<x>{b['options']['regex']})\z"
+    assert b["options"]["regex"] == c["when"]["regex"]
+    raylet, tail = found["in:ray.raylet"], found["in:f.file"]
+    assert raylet["path"].split("|")[0].replace("%%", "%") == f"{path}{path}/ray/session_2*/logs/raylet.out"
+    assert tail["path"].replace("%%", "%") == f"{path}{path}/*.log"
+    assert [glob.replace("%%", "%") for glob in json.loads(tail["exclude_path"])] == [f"{path}{path}/x*"]
+    loki, web, out = (found[f"out:{name}"] for name in ("loki", "web", "out"))
+    assert (loki["program"]["static"], loki["program"]["auth"], loki["ca_cert"]) == ({"a": text}, secret, path)
+    assert (web["program"]["headers"], out["path"]) == ({"X-A": header}, f"/var{path}")
+    assert {p: t for p, t in files.items() if p in PLUGINS} == PLUGINS
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.dictionaries(st.sampled_from(FREE), texts | texts.map("/".__add__), min_size=1, max_size=3))
+def test_fluentd_gives_an_error_with_a_place_or_what_parses_back(changes: dict[Path, str]) -> None:
+    data: Any = {**copy.deepcopy(BASE), **copy.deepcopy(FOR_FLUENTD)}
+    for path, value in changes.items():
+        parent = data
+        for step in path[:-1]:
+            parent = parent.setdefault(step, {}) if isinstance(parent, dict) else parent[step]
+        parent[path[-1]] = value
+    found, files = outcome(json.dumps(data, ensure_ascii=False), "fluentd")
+    assert all(d.place is not None for d in found)
+    if not files:
+        assert any(d.severity is Severity.ERROR for d in found)
+        return
+    parsed = fluentd_sections(files["fluentd/fluent.conf"])
+    assert {p: t for p, t in files.items() if p in PLUGINS} == PLUGINS
+    loki, rules = parsed["out:loki"], data["parsing"]["rules"]
+    assert loki["url"] == data["sinks"]["loki"]["endpoint"].rstrip("/")
+    assert loki["program"]["static"] == data["sinks"]["loki"]["labels"]["static"]
+    assert loki["program"]["auth"] == data["sinks"]["loki"]["auth"]
+    assert parsed["out:out"]["path"] == data["sinks"]["out"]["path"]
+    assert parsed["in:f.file"]["path"].replace("%%", "%").endswith(data["sources"]["f"]["paths"][0])
+    assert {parsed[f"filter:{n}"]["program"]["cluster"] for n in (0, 1)} == {data["cluster"]}
+    acts = [s["program"] for name, s in parsed.items() if name.startswith("filter:")][2:]
+    by_name = {act["name"]: act["options"] for act in acts}
+    assert by_name[rules[0]["name"]]["fields"] == rules[0]["add"]
+    assert by_name[rules[1]["name"]]["with"] == ["", rules[1]["redact"]["with"]]

@@ -294,7 +294,7 @@ def parsed(path: str, text: str) -> Any:
     return [line for line in text.split("\n") if line.strip() and not line.lstrip().startswith("#")]
 
 
-UNFINISHED = ("fluentd", "filebeat", "promtail")
+UNFINISHED = ("filebeat", "promtail")
 """Targets that are still being written: a target leaves this list when it is done."""
 
 
