@@ -278,6 +278,53 @@ def check(policies: tuple[str, ...], wanted: tuple[str, ...], output: Path, styl
 
 
 @main.command()
+@click.argument("old", metavar="OLD")
+@click.argument("new", metavar="NEW")
+@targets("Target whose files are compared; left out: those of each policy.")
+@click.option("--exit-code", "fails", is_flag=True, help="Exit 1 where anything differs, as git does.")
+@click.option("--no-text", is_flag=True, help="Leave out the text of the files; say in words what changes.")
+@shared
+def diff(
+    old: str, new: str, wanted: tuple[str, ...], fails: bool, no_text: bool, style: str, strict: bool
+) -> None:
+    """Say what a change of policy does: records, streams, offsets, Ray's environment; then the diff of the files.
+
+    OLD and NEW are policy files; `base.yaml+prod.yaml` is one with another merged over it, and `-` is stdin:
+
+    \b
+        git show main:policy.yaml | shipgen diff - policy.yaml
+
+    With --strict a change that keeps records away, makes new streams or reads files again exits 1.
+    """
+    from shipgen.rendering.review import as_json, as_text, review
+    from shipgen.targets.changes import Side
+
+    this = run(style, strict)
+    sides = []
+    for name in (old, new):
+        policy, pipeline, found = this.load(_overlays(name))
+        choices = _choose(wanted, policy, pipeline)
+        sides.append(Side(policy, pipeline, tuple(choices)))
+    found += [d for c in choices for d in c.diagnostics]
+    it = review(*sides)
+    code = exit_code([*found, *it.diagnostics()], strict)
+    if style == "json":
+        out(as_json(it, found))
+    elif style == "text":
+        this.say(d for d in found if d.severity is Severity.ERROR)
+        out(as_text(it, diff=not no_text))
+    else:
+        this.say([*it.diagnostics(), *found], product=True, closing=it.summary)
+    sys.exit(code or int(fails and it.differs))
+
+
+def _overlays(argument: str) -> list[str]:
+    """The files of a policy: `base.yaml+prod.yaml` are two, unless a file is called so."""
+    parts = argument.split("+")
+    return [argument] if not all(parts) or Path(argument).exists() else parts
+
+
+@main.command()
 @policies
 @click.option("--root", type=click.Path(path_type=Path), default=Path("/"), show_default=True,
               help="Where the node's file system is.")

@@ -401,7 +401,12 @@ CODES: dict[str, str] = {
     "too-many-labels": "More labels than Loki takes.",
     "no-certain-label": "A Loki sink has no label that every record carries.",
     "field-reaches-no-sink": "A rule makes a field that no sink delivers.",
-    "rereads-files": "A changed name makes shippers read files again from their start.",
+    # what a change of policy does
+    "rereads-files": "A change makes shippers read files again from their start.",
+    "skips-lines": "A change makes shippers skip lines of files that they follow from their end.",
+    "fewer-records": "A change keeps records away that arrived before.",
+    "new-streams": "A change gives records other labels, so that Loki keeps them as other streams.",
+    "policy-change": "A change of policy that loses nothing.",
     "other-target": "A target that the run is not about cannot express the policy.",
     "over-budget": "The files may grow beyond the disk budget.",
     "unbounded-growth": "Files that nothing rotates.",

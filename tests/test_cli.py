@@ -31,7 +31,7 @@ ROTATED = RAY + "rotation: {by: ray, owner: 'ray:ray'}\n"
 WARNS = QUIET.replace(' {version: "0.57"}', " {}")
 WRONG = QUIET + "clustr: x\n"
 LOGS = TREES / "text" / "session_2026-12-01_05-36-20_156597_11006" / "logs"
-COMMANDS = ("init", "validate", "render", "check", "files", "explain", "preview", "verify", "schema", "targets")
+COMMANDS = ("init", "validate", "render", "check", "diff", "files", "explain", "preview", "verify", "schema", "targets")
 
 
 @pytest.fixture
@@ -340,6 +340,59 @@ def test_check_of_a_wrong_policy(at: Callable[[str], str]) -> None:
     result = run("check", at(WRONG), "-o", "out", code=1)
     assert "error: clustr" in result.stdout
     assert run("check", at(WARNS), "-o", "out", "--strict", code=1).stdout
+
+
+# --- diff ---
+
+
+def test_diff(at: Callable[..., str]) -> None:
+    old, new = at(RAY, "old.yaml"), at(RAY.replace("name: t", "name: u"), "new.yaml")
+    result = run("diff", old, new)
+    assert result.stderr == ""
+    assert result.stdout.startswith("2 changes (read again); 1 file of the bundle\n")
+    assert "Source ray\n----------\n- read again: everything by vector, from the beginning: " in result.stdout
+    assert '-data_dir: "/var/lib/shipgen/t/vector"\n+data_dir: "/var/lib/shipgen/u/vector"\n' in result.stdout
+    assert "\n-# " not in result.stdout  # that the headers name another file is no change
+    assert "@@" not in run("diff", old, new, "--no-text").stdout
+    run("diff", old, new, "--exit-code", code=1)
+    run("diff", old, new, "--strict", code=1)
+    same = run("diff", old, old, "--exit-code", "--strict")
+    assert same.stdout == "the two policies mean the same, and so do their files\n"
+    assert "promtail/promtail.yaml" not in run("diff", old, new, "-t", "vector").stdout
+    assert run("diff", "-", new, stdin=RAY).stdout == result.stdout
+
+
+def test_diff_of_overlays(at: Callable[..., str]) -> None:
+    base, prod, odd = at(RAY, "base.yaml"), at("cluster: prod\n", "prod.yaml"), at(RAY, "a+b.yaml")
+    assert "`cluster` is `prod`, was not set" in run("diff", base, f"{base}+{prod}").stdout
+    assert "the same" in run("diff", f"{base}+{prod}", f"{base}+{prod}").stdout
+    assert "the same" in run("diff", base, odd).stdout
+    assert "nope.yaml: no such file" in run("diff", base, f"{base}+nope.yaml", code=2).stderr
+
+
+def test_diff_in_every_format(at: Callable[..., str]) -> None:
+    old, new = at(RAY, "old.yaml"), at(RAY.replace("name: t", "name: u"), "new.yaml")
+    document = json.loads(run("diff", old, new, "--format", "json").stdout)
+    assert set(document) == {"summary", "changes", "files", "findings"}
+    assert [c["kind"] for c in document["changes"]] == ["renamed", "read again"]
+    said = run("diff", old, new, "--format", "github").stdout.splitlines()
+    assert said[0] == "::warning title=summary::2 changes (read again); 1 file of the bundle"
+    assert said[1].startswith("::notice file=new.yaml,line=2,col=7,title=policy-change::name: renamed: `t` is `u` now")
+    results = json.loads(run("diff", old, new, "--format", "sarif").stdout)["runs"][0]["results"]
+    assert {"rereads-files", "policy-change"} <= {r["ruleId"] for r in results}
+    ET.fromstring(run("diff", old, new, "--format", "junit").stdout)
+
+
+def test_diff_of_what_is_wrong(at: Callable[..., str]) -> None:
+    old, wrong = at(RAY, "old.yaml"), at(WRONG, "wrong.yaml")
+    for pair in ((old, wrong), (wrong, old)):
+        result = run("diff", *pair, code=1)
+        assert result.stdout == ""
+        assert "wrong.yaml:6:1: error: clustr" in result.stderr
+    refused = at(RAY.replace("vector: {version: \"0.57\"}", "promtail: {version: \"3.6\"}"), "console.yaml")
+    result = run("diff", old, refused, code=1)
+    assert "promtail: Promtail" in result.stderr
+    assert "no target, so no files" in result.stdout
 
 
 # --- files ---

@@ -1079,6 +1079,17 @@ def find(path: Sequence[str | int], value: object, node: Node = POLICY) -> Node 
     return found
 
 
+def scalars(node: Node | None) -> list[Scalar]:
+    """The kinds of single value that a node takes."""
+    match node:
+        case Scalar():
+            return [node]
+        case Union(options=options):
+            return [scalar for option in options for scalar in scalars(option)]
+        case _:
+            return []
+
+
 def fill(node: Node, value: Any) -> Any:
     """``value`` with defaults filled in and units resolved. What does not fit the model is left as it is.
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from shipgen.policy import model, units
 from shipgen.policy.loading import Findings, Item, Step, printable, secret_path
-from shipgen.policy.model import List, Map, Node, Scalar, Union, Variants, child, find, narrow
+from shipgen.policy.model import List, Map, Node, Scalar, Variants, child, find, narrow, scalars
 from shipgen.policy.wording import echo, expects, nearest, suggest
 
 Path = tuple[Step, ...]
@@ -142,17 +142,17 @@ class _SchemaError:
         shown = f"`{printable(written)}`" if written and not secret_path(self.path) else echo(value, self.path)
         text = f"{'the text ' if isinstance(value, str) and value else ''}{shown} is not {expects(node)}"
         hint = ""
-        scalars = _scalars(node)
-        if isinstance(value, int | float) and any(s.schema["type"] == "string" for s in scalars):
+        takes = scalars(node)
+        if isinstance(value, int | float) and any(s.schema["type"] == "string" for s in takes):
             plain = written or str(value).lower()
-            kinds = {scalar.kind for scalar in scalars}
+            kinds = {scalar.kind for scalar in takes}
             if isinstance(value, bool) or not kinds & {"size", "duration", "rate"}:
-                hint = f'quote it: "{plain}"' if not secret_path(self.path) and _quotable(scalars, plain) else ""
+                hint = f'quote it: "{plain}"' if not secret_path(self.path) and _quotable(takes, plain) else ""
             else:
                 small = abs(value) < 5000  # a large number is the smallest unit in disguise
                 unit = ("s" if small else "ms") if "duration" in kinds else "MiB" if small else "B"
                 hint = f"say the unit: {plain.lstrip('-')}{unit}{'/s' if 'rate' in kinds else ''}"
-        elif isinstance(value, str) and any(s.schema["type"] in ("integer", "number", "boolean") for s in scalars):
+        elif isinstance(value, str) and any(s.schema["type"] in ("integer", "number", "boolean") for s in takes):
             hint = "without quotes" if re.fullmatch(r"-?[0-9.]+|true|false", value) else ""
         elif isinstance(node, List):
             hint = "put it in brackets: [...]" if not isinstance(value, dict) else ""
@@ -237,16 +237,6 @@ def _empties_files(name: str) -> bool:
 
 def _variants(node: Node | None) -> list[str]:
     return list(node.options) if isinstance(node, Variants) else []
-
-
-def _scalars(node: Node | None) -> list[Scalar]:
-    match node:
-        case Scalar():
-            return [node]
-        case Union(options=options):
-            return [scalar for option in options for scalar in _scalars(option)]
-        case _:
-            return []
 
 
 def _quotable(scalars: list[Scalar], text: str) -> bool:

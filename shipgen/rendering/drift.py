@@ -87,6 +87,26 @@ def summary(drifts: Sequence[Drift], bundle: Bundle, directory: Path) -> str:
     return f"{directory}: {len(drifts)} of {total} files differ{'s' * (len(drifts) == 1)} from the policy ({kinds})"
 
 
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """One file that differs between two bundles. ``status`` is added, removed or modified."""
+
+    path: str
+    status: str
+    diff: str
+
+
+def between(old: Mapping[str, bytes], new: Mapping[str, bytes]) -> list[FileChange]:
+    """Files of two bundles that differ, by path."""
+    found = []
+    for path in sorted({*old, *new}):
+        before, after = old.get(path), new.get(path)
+        if before != after:
+            status = "added" if before is None else "removed" if after is None else "modified"
+            found.append(FileChange(path, status, unified(path, before, after)[0]))
+    return found
+
+
 def unified(path: str, old: bytes | None, new: bytes | None) -> tuple[str, int]:
     """The unified diff of one file, and the first line of the old one that differs. None is a file that is not there.
 
