@@ -212,8 +212,11 @@ def _chosen(wanted: Sequence[str], policy: Policy, pipeline: Pipeline, found: li
 @policies
 @targets("Shipper to write for; may be repeated. `all`: every target that can express the policy.")
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="Directory of the bundle. Without it: stdout.")
+@click.option("--with", "extras", multiple=True, metavar="KIND[,KIND]",
+              help="Deployment files as well: systemd, ray-cluster-yaml, kuberay.")
 @shared
-def render(policies: tuple[str, ...], wanted: tuple[str, ...], output: Path | None, style: str, strict: bool) -> None:
+def render(policies: tuple[str, ...], wanted: tuple[str, ...], output: Path | None, extras: tuple[str, ...], style: str,
+           strict: bool) -> None:
     """Render a policy into configuration.
 
     Without -o the main config file goes to stdout. With -o the directory becomes exactly this run's bundle: files that
@@ -222,13 +225,14 @@ def render(policies: tuple[str, ...], wanted: tuple[str, ...], output: Path | No
     from shipgen.rendering import bundle as bundles
 
     this = run(style, strict)
+    kinds = _kinds(extras)
     policy, pipeline, found = this.load(policies)
     choices = _chosen(wanted, policy, pipeline, found)
     if output is None and len(choices) != 1:
         raise UsageError("without -o one target is written to stdout; give exactly one --target, or -o DIR")
     if exit_code(found, strict):
         sys.exit(this.say(found))
-    bundle = bundles.of(pipeline, choices)
+    bundle = bundles.of(pipeline, choices, kinds)
     this.say(d for d in found if d.severity is not Severity.NOTE or style != "text")
     if output is not None:
         written = bundles.write(bundle, output)
@@ -241,6 +245,14 @@ def render(policies: tuple[str, ...], wanted: tuple[str, ...], output: Path | No
         err("companion files, written with -o DIR: " + ", ".join(companions))
 
 
+def _kinds(extras: Sequence[str]) -> Sequence[str]:
+    if not extras:
+        return ()
+    from shipgen.targets import deploy
+
+    return deploy.kinds(extras)
+
+
 @main.command()
 @policies
 @targets("Target to compare; left out: those that MANIFEST.json names.")
@@ -251,7 +263,7 @@ def check(policies: tuple[str, ...], wanted: tuple[str, ...], output: Path, styl
 
     Names every file that was edited, is missing, outdated or no longer rendered, with a diff that `git apply` takes,
     and ends with one line for the reviewer. Exit 1 where something differs, so that a pipeline notices when policy
-    and committed files have come apart.
+    and committed files have come apart. Targets and deployment files are those that its MANIFEST.json names.
     """
     import shlex
 
@@ -265,12 +277,14 @@ def check(policies: tuple[str, ...], wanted: tuple[str, ...], output: Path, styl
         if manifest is None:
             raise UsageError(f"{output}: no {bundles.MANIFEST}; name the targets with --target")
         wanted = tuple(manifest["targets"])
+    kinds = manifest.get("with", ()) if manifest else ()
     choices = _chosen(wanted, policy, pipeline, found)
     if code := exit_code(found, False):
         sys.exit(this.say(found, product=True) or code)
-    bundle = bundles.of(pipeline, choices)
+    bundle = bundles.of(pipeline, choices, kinds)
     drifts = list(drift.compare(bundle, output))
     asked = [argument for name in wanted for argument in ("--target", name)]
+    asked += ["--with", ",".join(kinds)] if kinds else []
     command = shlex.join(["shipgen", "render", *policies, *asked, "-o", str(output)])
     found = [d for d in found if d.severity is not Severity.NOTE]  # `validate` has those
     found += [d.diagnostic(output, command) for d in drifts]

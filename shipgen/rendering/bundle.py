@@ -35,13 +35,16 @@ class Bundle:
     mains: Mapping[str, str]
     pipeline_hash: str
     versions: Mapping[str, str] = field(default_factory=dict)
+    kinds: Sequence[str] = ()
 
     def manifest(self) -> bytes:
-        """MANIFEST.json: each path with its hash, the targets and their versions, the hash of the resolved pipeline."""
+        """MANIFEST.json: each path with its hash, the targets and their versions, the hash of the resolved pipeline,
+        and which deployment files were asked for."""
         content = {
             "shipgen": __version__,
             "pipeline": self.pipeline_hash,
             "targets": dict(sorted(self.versions.items())),
+            **({"with": list(self.kinds)} if self.kinds else {}),
             "files": {path: digest(data) for path, data in sorted(self.files.items())},
         }
         return (json.dumps(content, indent=2, sort_keys=True) + "\n").encode()
@@ -87,23 +90,42 @@ def _parse_back(file: File, text: str) -> None:
         for (section, option), meant in file.meant.items():
             if found[str(section)].get(str(option)) != meant:
                 raise ParseBackError(f"{file.path}: {option} of {section} is not what was meant")
+    elif file.grammar == "systemd":
+        from shipgen.rendering import systemd_unit
+
+        settings = systemd_unit.settings(text)
+        for (section, name), meant in file.meant.items():
+            read = systemd_unit.command if str(name).startswith("Exec") else systemd_unit.words
+            if [read(value) for value in settings.get((str(section), str(name)), [])] != meant:
+                raise ParseBackError(f"{file.path}: {name} is not what was meant")
     elif file.grammar == "env":
         parsed_env = dict(line.split("=", 1) for line in text.splitlines() if line and not line.startswith("#"))
         if parsed_env != file.meant.get((), parsed_env):
             raise ParseBackError(f"{file.path}: reads back as {parsed_env!r}")
 
 
-def of(pipeline: Pipeline, choices: Sequence[Choice]) -> Bundle:
-    """The bundle of some targets, with Ray's environment and logrotate: all rendered and parsed back, none written."""
+def of(pipeline: Pipeline, choices: Sequence[Choice], kinds: Sequence[str] = ()) -> Bundle:
+    """The bundle of some targets, with Ray's environment, logrotate and the deployment files of some kinds: all
+    rendered and parsed back, none written. Raises UsageError."""
     targets = {c.name: c.target for c in choices if c.target is not None}
     files = [f for c in choices if c.target is not None for f in c.target.files(pipeline, c.version)]
     rendered: dict[str, bytes] = {}
-    for file in [*files, *node.files(pipeline)]:
+
+    def add(file: File) -> None:
         text = render_template(file.template, **file.context)
         _parse_back(file, text)
         rendered[file.path] = text.encode()
+
+    for file in [*files, *node.files(pipeline)]:
+        add(file)
+    if kinds:
+        from shipgen.targets import deploy
+
+        run = [(c.target, c.version) for c in choices if c.target is not None]
+        for file in deploy.files(pipeline, run, kinds, dict(rendered)):
+            add(file)
     mains = {name: target.main_config for name, target in targets.items()}
-    return Bundle(rendered, mains, pipeline_hash(pipeline), {c.name: c.version for c in choices})
+    return Bundle(rendered, mains, pipeline_hash(pipeline), {c.name: c.version for c in choices}, tuple(kinds))
 
 
 def read_manifest(directory: Path) -> dict[str, Any] | None:
@@ -114,6 +136,11 @@ def read_manifest(directory: Path) -> dict[str, Any] | None:
         files, targets = content["files"], content["targets"]
         if not isinstance(targets, dict) or not isinstance(files, dict) or not all(map(_safe, files)):
             raise ValueError("unexpected content")
+        if kinds := content.get("with", []):
+            from shipgen.targets import deploy
+
+            if not isinstance(kinds, list) or not all(kind in deploy.KINDS for kind in kinds):
+                raise ValueError("unexpected content")
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:

@@ -548,6 +548,52 @@ def lua_list(values: list[str | int]) -> Quoted:
     return Quoted("{" + ", ".join(lua(value) for value in values) + "}")
 
 
+# -- Deployment: systemd's units, in which `%` begins a specifier everywhere and `$` a variable in commands, and YAML
+# that holds whole files.
+
+
+def _systemd_word(text: str) -> str:
+    if found := re.search(r"[^ -~\u00a0-\u2027\u202a-\ud7ff\ue000-\U0010ffff]", text):
+        raise ValueError(f"no place for {found[0]!r} in a unit of systemd")
+    doubled = text.replace("%", "%%")
+    if re.fullmatch(r"[A-Za-z0-9_/][A-Za-z0-9_/.:=,@%+-]*|-[A-Za-z0-9.=-]*[A-Za-z0-9][A-Za-z0-9_/.:=,@%+-]*", doubled):
+        return doubled
+    return '"' + doubled.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def systemd_words(words: Sequence[str]) -> Quoted:
+    """Words of a setting of systemd, such as paths or assignments (systemd.syntax(7), Quoting)."""
+    return Quoted(" ".join(_systemd_word(word) for word in words))
+
+
+def systemd_command(argv: Sequence[str]) -> Quoted:
+    """A command line of a unit (systemd.service(5), Command lines). The program is an absolute path."""
+    if not argv[0].startswith("/"):
+        raise ValueError(f"not an absolute path: {argv[0]!r}")
+    return Quoted(" ".join(_systemd_word(word).replace("$", "$$") for word in argv))
+
+
+def systemd_name(name: str) -> Quoted:
+    """A name that needs no quotes: of a unit, a user, or a directory below one of systemd's own."""
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_./-]*", name) or ".." in name:
+        raise ValueError(f"not a plain name: {name!r}")
+    return Quoted(name)
+
+
+def seconds(value: int) -> Quoted:
+    """A number of seconds."""
+    return Quoted(str(int(value)))
+
+
+def yaml_text(text: str, width: int) -> Quoted:
+    """A text of lines as a YAML block scalar, indented by ``width``; quoted where it has a character that a block can't
+    hold."""
+    if _UNPLAIN.search(text.replace("\n", "")) or not text.endswith("\n") or text.endswith("\n\n"):
+        return yaml(text)
+    lines = text.split("\n")[:-1]
+    return Quoted("|2\n" + "\n".join(" " * width + line if line else "" for line in lines))
+
+
 FILTERS: dict[str, Callable[..., Quoted]] = {
     f.__name__: f
     for f in (
@@ -560,5 +606,6 @@ FILTERS: dict[str, Callable[..., Quoted]] = {
         *(go_program, go_literal),
         *(fluentd, fluentd_json, fluentd_ms, fluentd_paths, fluentd_tag, fluentd_label),
         *(ruby_string, ruby_regex, ruby_name),
+        *(systemd_words, systemd_command, systemd_name, seconds, yaml_text),
     )
 }
