@@ -215,7 +215,8 @@ def _in_loki(sink: Sink, kept: _Kept) -> Expected:
     listed = options.get("metadata")
     if listed is None:
         listed = [name for name in DEFAULT_METADATA if name not in label_fields]
-    names = dict.fromkeys((*listed, *ALWAYS_METADATA))
+    # Loki knows one value of a name: a label's.
+    names = [name for name in dict.fromkeys((*listed, *ALWAYS_METADATA)) if name not in label_fields]
     metadata = {name: _text(record[name]) for name in names if record.get(name) not in (None, "")}
     style = options.get("line", "raw")
     if style == "json":

@@ -16,9 +16,10 @@ Entries
  - A control line is recognised as it stands: `:job_id:`, `:actor_name:` or `:task_name:` at the very start of the line,
    whatever follows. A marker glued to other text must have a value without colon that begins with no white space (hex
    for job_id); the last one on the line is cut. Lines are grouped before a glued marker is cut.
- - An entry longer than `max_entry` bytes of UTF-8 is cut after grouping and before reading: all its fields come from
-   what is left. So a JSON line that is itself too long no longer parses: `parse_error` and `truncated`. Whether it is a
-   twin is judged on the whole line.
+ - An entry longer than `max_entry` bytes of UTF-8, and each of its lines longer than `max_line`, is cut after grouping
+   and before reading: all its fields come from what is left. So a JSON line that is itself too long no longer parses:
+   `parse_error` and `truncated`. Whether it is a twin is judged on the whole line. Where long lines are skipped, they
+   are left out before lines are joined.
 
 Headers
  - A header counts only as a whole, as CATALOG.md writes it. F3 has two or three words before ` -- `; where there
@@ -139,6 +140,8 @@ class Options:
     everything: bool = False
     backups: bool = True
     max_entry: int = 240 * 1024
+    max_line: int = 256 * 1024
+    skips_long_lines: bool = False
     cut_twins: frozenset[str] = frozenset({"serve", "cpp", "driver"})
     exclude: frozenset[str] = frozenset()
 
@@ -1004,6 +1007,8 @@ class _File:
 
     def entries(self, data: bytes) -> list[Entry]:
         lines, _ = _split(data)
+        if self.options.skips_long_lines:
+            lines = [line for line in lines if len(line.encode()) <= self.options.max_line]
         if self.family in USER_FAMILIES:
             groups = _user_groups(lines, markers=self.family in STREAM_FAMILIES)
         else:
@@ -1051,7 +1056,9 @@ class _File:
         return None
 
     def _raw(self, lines: list[str]) -> tuple[str, bool]:
-        return cut_text("\n".join(lines).removesuffix("\r"), self.options.max_entry)
+        raw, cut = cut_text("\n".join(lines).removesuffix("\r"), self.options.max_entry)
+        pieces = [cut_text(line, self.options.max_line) for line in raw.split("\n")]
+        return "\n".join(text for text, _ in pieces), cut or any(too_long for _, too_long in pieces)
 
     def _plain(self, raw: str, truncated: bool) -> Record:
         """The record of an entry about which nothing is known but its place and its text."""

@@ -397,6 +397,8 @@ def reference_options(
         components=families,
         backups=backups,
         max_entry=source.max_entry,
+        max_line=source.max_line,
+        skips_long_lines=source.on_long_line == "skip",
         cut_twins=frozenset(name for name, cut in cuts.items() if cut),
     )
 

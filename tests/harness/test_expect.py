@@ -55,6 +55,12 @@ def test_defaults(tmp_path: Any) -> None:
     assert not found.optional
 
 
+def test_what_is_a_label_is_no_metadata(tmp_path: Any) -> None:
+    found = one(tmp_path, "", "labels: {fields: [component, session]}, metadata: [session, component, pid]")
+    assert found.labels.keys() >= {"component", "session"}
+    assert found.metadata == {"pid": "310"}
+
+
 def test_an_absent_field_gives_no_label_and_flags_are_metadata(tmp_path: Any) -> None:
     found = one(tmp_path, "", "metadata: [pid]", level=None, time=None, time_source="read", parse_error=True)
     assert "level" not in found.labels

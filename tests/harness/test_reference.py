@@ -829,6 +829,15 @@ def test_long_entries_are_cut_between_characters() -> None:
     assert read(ERR, F3.replace("hello", "x" * 99), max_entry=50) == []
 
 
+def test_long_lines_are_cut_or_left_out() -> None:
+    text = F1 + "x" * 99 + "\nshort\n"
+    (record,) = read("raylet.out", text, max_line=len(F1))
+    assert (record["raw"], record["truncated"]) == (F1 + "x" * len(F1) + "\nshort", True)
+    (record,) = read("raylet.out", text, max_line=len(F1), skips_long_lines=True)
+    assert record["raw"] == F1 + "short"
+    assert "truncated" not in record
+
+
 def test_invalid_bytes() -> None:
     (record,) = read(OUT, b"a\xff\x00b \xe4\xb8\n")
     assert record["raw"] == "a\ufffd\x00b \ufffd"
