@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,48 +10,8 @@ from policies import Run
 
 from shipgen.harness import report
 from shipgen.harness.replay import LiveWriter
+from shipgen.harness.scenarios import MOVED, RINGS, WORKERS, Lines
 from shipgen.harness.verify import Stage
-
-WORKERS = [f"worker-{index:056x}-01000000-{4000 + index}" for index in range(1, 9)]
-RINGS = [
-    "raylet.out",
-    "gcs_server.out",
-    "dashboard.log",
-    "dashboard_agent.log",
-    "log_monitor.log",
-    "monitor.log",
-    "runtime_env_agent.log",
-    "serve/controller_4100.log",
-    *(f"python-core-worker-{index:056x}_{4000 + index}.log" for index in range(1, 5)),
-    *(f"{worker}.{stream}" for worker in WORKERS[:4] for stream in ("out", "err")),
-]
-MOVED = [f"{worker}.{stream}" for worker in WORKERS[4:] for stream in ("out", "err")]
-
-
-class Lines:
-    """Numbered entries in the form that each kind of file has, some of several lines."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def entry(self, name: str) -> Iterator[str]:
-        self.count += 1
-        now = datetime.now(UTC)
-        at = f"{now:%Y-%m-%d %H:%M:%S},{now.microsecond // 1000:03}"
-        if name.endswith(".out") and name.startswith("worker-"):
-            yield f"step {self.count} loss=0.42"
-        elif name.startswith(("raylet", "gcs_server", "python-core")):
-            yield f"[{at} I 310 322] store.cc:40: report {self.count} follows:"
-            yield "objects in use: 3"
-        elif name.startswith("serve/"):
-            yield f"INFO {at} controller 4100 -- scaled {self.count}"
-        elif self.count % 3:
-            yield f"{at}\tINFO train.py:25 -- continuing {self.count}"
-        else:
-            yield f"{at}\tERROR train.py:18 -- boom {self.count}"
-            yield "Traceback (most recent call last):"
-            yield '  File "/app/train.py", line 16, in step'
-            yield "ZeroDivisionError: division by zero"
 
 
 class Life:
@@ -69,7 +28,7 @@ class Life:
     def write(self, writer: LiveWriter, names: list[str], times: int = 1, session: str = "") -> None:
         for _ in range(times):
             for name in names:
-                writer.write(name, *self.lines.entry(name), session=session)
+                writer.write(name, *self.lines.entry(name, datetime.now(UTC)), session=session)
 
     def rotate(self, writer: LiveWriter, names: list[str]) -> None:
         for name in names:

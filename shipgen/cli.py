@@ -412,22 +412,31 @@ def preview(arguments: tuple[str, ...], as_path: str | None, target: str | None,
 @click.option("--image", default="", metavar="IMAGE", help="Container image of the shipper instead of the pinned one.")
 @click.option("--pull", type=click.Choice(["never", "missing"]), default="missing", show_default=True,
               help="Whether images may be pulled.")
-@click.option("--report", "report_style", type=click.Choice(["text", "json", "junit"]), default="text",
-              show_default=True, help="How the result is written.")
+@click.option("--scenario", default="", metavar="NAME",
+              help="What happens to the files: static (a recorded tree, the default), steady (the default with"
+              " --fault), live, rotation, session, moved, many-files, long-lines.")
+@click.option("--fault", "fault_names", multiple=True, metavar="NAME[:TIME]",
+              help="What goes wrong meanwhile, such as loki-down:2m; may be repeated. One that is none lists all.")
+@click.option("--report", "report_names", multiple=True, metavar="FORMAT|FILE",
+              help="text (the default), json or junit; or a file, also .html with plots. May be repeated.")
 @shared
 def verify(policies: tuple[str, ...], target: str, logs: Path | None, kind: str | None, image: str, pull: str,
-           report_style: str, style: str, strict: bool) -> None:
+           scenario: str, fault_names: tuple[str, ...], report_names: tuple[str, ...], style: str,
+           strict: bool) -> None:
     """Prove it end to end: start Loki and the shipper, replay a Ray log tree, read Loki back, compare.
 
-    Exit 1 where a record was lost, repeated, changed, or discarded by Loki; 3 where Loki or the shipper is missing.
+    Exit 1 where a record was lost, changed, or discarded by Loki, or, without a fault, repeated; 3 where Loki or the
+    shipper is missing.
     """
     from shipgen.harness import defaults
     from shipgen.harness import report as reports
-    from shipgen.harness.verify import StaticTree
     from shipgen.harness.verify import verify as run_it
     from shipgen.rendering import bundle as bundles
 
     this = run(style, strict)
+    faults = defaults.faults(fault_names)
+    played = defaults.scenario(scenario, logs, bool(faults))
+    styles = [reports.style_of(name) for name in report_names or ("text",)]
     policy, pipeline, found = this.load(policies)
     (choice,) = _choose([target], policy, pipeline)
     if this.say(d for d in [*found, *choice.diagnostics] if d.severity is not Severity.NOTE):
@@ -435,9 +444,14 @@ def verify(policies: tuple[str, ...], target: str, logs: Path | None, kind: str 
     assert choice.target is not None
     result = run_it(
         pipeline, lambda changed: bundles.of(changed, [choice]).files, choice.target, choice.version,
-        StaticTree(logs or defaults.SAMPLE), defaults.runner(kind, choice.target.binary, pull), err, image=image,
+        played, defaults.runner(kind, choice.target.binary, pull), err, image=image, faults=faults,
     )
-    out(reports.written(result, report_style))
+    for name, path in styles:
+        if path is None:
+            out(reports.written(result, name))
+        else:
+            path.write_text(reports.written(result, name), "utf-8")
+            err(f"{path}: written")
     sys.exit(0 if result.ok else PolicyError.exit_code)
 
 

@@ -65,11 +65,17 @@ class Comparison:
     late: int = 0
     wrong_by_field: Counter[str] = field(default_factory=Counter)
     examples: list[Example] = field(default_factory=list)
+    pairs: list[tuple[Expected, Entry]] = field(default_factory=list, repr=False)
+
+    @property
+    def whole(self) -> bool:
+        """Is every record there, at least once, as it should be, and nothing else?"""
+        return not (self.lost or self.wrong or self.extra)
 
     @property
     def ok(self) -> bool:
         """Is every record there, once, as it should be, and nothing else?"""
-        return not (self.lost or self.duplicated or self.wrong or self.extra)
+        return self.whole and not self.duplicated
 
     def note(self, what: str, where: str, wanted: str = "", given: str = "") -> None:
         """Keep the first few of each kind."""
@@ -98,6 +104,7 @@ def compare(
         _check(one, entry, circumstances, result)
     missing = [one for one in matching.expected if not one.optional and not _dropped_as_late(one, circumstances)]
     _judge_missing(missing, matching, result, stored_or_merged)
+    result.pairs = matching.pairs
     result.duplicated = len(twice) + result.hidden
     result.extra = len(matching.entries)
     for entry in twice:

@@ -13,7 +13,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from shipgen.diagnostics import OutsideError
 
@@ -168,7 +168,7 @@ class LokiClient:
     url: str
     tenant: str | None = None
     timeout_s: float = 300.0
-    _page: int = field(default=_PAGE, repr=False)
+    page: int = _PAGE
 
     def ready(self) -> bool:
         """Does it take entries now?"""
@@ -213,7 +213,7 @@ class LokiClient:
         """
         end_ns = time.time_ns() + _DAY_NS if end_ns is None else end_ns  # Loki takes nothing from the far future
         entries: list[Entry] = []
-        limit = self._page
+        limit = self.page
         while True:
             page = self._page_of(selector, start_ns, end_ns, limit)
             if len(page) < limit:
@@ -225,7 +225,7 @@ class LokiClient:
                 limit = min(limit * 4, _LARGEST_PAGE)
                 continue
             entries += (entry for entry in page if entry.time_ns < last)
-            start_ns, limit = last, self._page
+            start_ns, limit = last, self.page
 
     def _page_of(self, selector: str, start_ns: int, end_ns: int, limit: int) -> list[Entry]:
         query = urllib.parse.urlencode(

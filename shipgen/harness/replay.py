@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
@@ -70,12 +71,20 @@ class LiveWriter:
 
     Everything written also goes to ``ledger``, a tree in which nothing is ever rotated, moved or overwritten: what
     stands there is what has to arrive. Names are paths below ``logs/``.
+
+    ``moments`` has the time (seconds since the epoch) of each finished line; ``written`` the time of a line by session,
+    name and text, of lines that were finished while ``timing``.
     """
 
     def __init__(self, temp_dir: Path, ledger: Path) -> None:
         self.temp_dir = temp_dir
         self.ledger = ledger
         self.session = ""
+        self.timing = False
+        self.moments: list[float] = []
+        self.written: dict[tuple[str, str, str], float] = {}
+        self.size = 0
+        self._unfinished: dict[tuple[str, str], str] = {}
         self._open: dict[tuple[str, str], int] = {}
         self._sessions = 0
 
@@ -119,6 +128,8 @@ class LiveWriter:
         kept.parent.mkdir(parents=True, exist_ok=True)
         with kept.open("ab") as file:
             file.write(data)
+        self._note(session, name, text)
+        self.size += len(data)
 
     def rotate(self, name: str, backups: int = 5, session: str = "") -> None:
         """Ray's ring: X.(n-1) becomes X.n and so on, X becomes X.1, a new X is begun. The oldest is overwritten."""
@@ -137,6 +148,18 @@ class LiveWriter:
         session = session or self.session
         self._close(session, name)
         (self.logs(session) / name).rename(self.logs(session) / "old" / Path(name).name)
+
+    def names(self) -> list[str]:
+        """Files of the current session that are being written, those with an unfinished line left out."""
+        return [n for session, n in self._open if session == self.session and not self._unfinished.get((session, n))]
+
+    def _note(self, session: str, name: str, text: str) -> None:
+        now = time.time()
+        *lines, self._unfinished[session, name] = (self._unfinished.get((session, name), "") + text).split("\n")
+        for line in lines:
+            self.moments.append(now)
+            if self.timing:
+                self.written.setdefault((session, name, line), now)
 
     def _descriptor(self, session: str, name: str) -> int:
         if (session, name) not in self._open:

@@ -68,8 +68,24 @@ class LokiHandle(Protocol):
     endpoint: str
 
 
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a shipper took so far: seconds of CPU in all its processes, and the most memory that it held, in bytes (0:
+    can't be told here)."""
+
+    cpu_s: float = 0.0
+    peak_bytes: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        """Of two lives of one shipper."""
+        return Usage(self.cpu_s + other.cpu_s, max(self.peak_bytes, other.peak_bytes))
+
+
 class ShipperHandle(Protocol):
     """A running shipper."""
+
+    def usage(self) -> Usage:
+        """What it took so far; of one that has ended by itself nothing is known."""
 
     def running(self) -> bool:
         """Has it not ended by itself?"""
@@ -92,6 +108,10 @@ class Runner(Protocol):
     #: What a shipper of this run takes for its host name.
     node: str
 
+    @property
+    def gateway(self) -> tuple[str, str]:
+        """The address of this machine on which a shipper of this run can reach the harness, and its name there."""
+
     def __enter__(self) -> Self: ...
 
     def __exit__(
@@ -106,6 +126,9 @@ class Runner(Protocol):
 
     def start_shipper(self, run: TargetRun) -> ShipperHandle:
         """Start a shipper and wait until it works."""
+
+    def small_disk(self, directory: Path, size: int) -> None:
+        """Mount an empty file system of ``size`` bytes at a directory of the run."""
 
     def keep(self, directory: Path) -> None:
         """Copy the logs of everything that was started, and the bundle, to where they outlive the run."""
@@ -187,9 +210,19 @@ def sweep_directories(end: Callable[[str], None] = end_processes) -> list[str]:
             continue
         if abandoned(text):
             end(directory.name)
-            shutil.rmtree(directory, ignore_errors=True)
+            remove_directory(directory)
             swept.append(directory.name)
     return swept
+
+
+def remove_directory(directory: Path) -> None:
+    """Remove a run's directory, with what is mounted in it."""
+    with contextlib.suppress(OSError):
+        places = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
+        for place in reversed(places):
+            if place.startswith(f"{directory}/"):
+                subprocess.run(["umount", "-l", place], check=False, capture_output=True)
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 class _Run:
@@ -232,6 +265,19 @@ class _Run:
             port: int = listener.getsockname()[1]
             return port
 
+    @property
+    def gateway(self) -> tuple[str, str]:
+        """The loopback interface."""
+        return "127.0.0.1", "127.0.0.1"
+
+    def small_disk(self, directory: Path, size: int) -> None:
+        """A tmpfs; takes root."""
+        directory.mkdir(parents=True, exist_ok=True)
+        argv = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=0777", "tmpfs", str(directory)]
+        done = subprocess.run(argv, check=False, capture_output=True, text=True)
+        if done.returncode:
+            raise OutsideError(f"a small file system can't be mounted here, which takes root: {done.stderr.strip()}")
+
     def keep(self, directory: Path) -> None:
         """Copy logs and bundle to where they outlive the run."""
         directory.mkdir(parents=True, exist_ok=True)
@@ -263,7 +309,7 @@ class _Run:
         try:
             if self.workdir.name:
                 self._end()
-                shutil.rmtree(self.workdir, ignore_errors=True)
+                remove_directory(self.workdir)
         finally:
             atexit.unregister(self._clean)
             for number, handler in self._handlers.items():
@@ -335,6 +381,18 @@ class _Process:
 
     def log(self) -> str:
         return self.log_path.read_text(errors="replace")
+
+    def usage(self) -> Usage:
+        ticks = peak = 0
+        for entry in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                # proc(5): from the third field on; 6 is the session, 14 to 17 are times of itself and of its children
+                stat = (entry / "stat").read_text().rpartition(")")[2].split()
+                if int(stat[3]) == self.process.pid:
+                    ticks += sum(map(int, stat[11:15]))
+                    status = (entry / "status").read_text()
+                    peak += int(status.partition("VmHWM:")[2].split()[0]) * 1024
+        return Usage(ticks / os.sysconf("SC_CLK_TCK"), peak)
 
 
 class LocalRunner(_Run):
@@ -434,6 +492,12 @@ class _Container:
         self.log_path.write_text(text)
         return text
 
+    def usage(self) -> Usage:
+        stats: dict[str, Any] = self.container.stats(stream=False)  # type: ignore[assignment]
+        memory = stats.get("memory_stats", {})
+        cpu_ns = stats.get("cpu_stats", {}).get("cpu_usage", {}).get("total_usage", 0)
+        return Usage(cpu_ns / 1e9, memory.get("max_usage") or memory.get("usage", 0))
+
 
 class DockerRunner(_Run):
     """Containers in a network of their own. ``pull`` says whether a missing image may be fetched."""
@@ -465,6 +529,18 @@ class DockerRunner(_Run):
                 ) from error
             self._client = client
         return self._client
+
+    @property
+    def gateway(self) -> tuple[str, str]:
+        """The engine's end of the network of this run, or, where that is in a machine of its own, its way out."""
+        network = self.client.networks.get(self.name)
+        address = str(network.attrs["IPAM"]["Config"][0]["Gateway"])
+        with socket.socket() as listener:
+            try:
+                listener.bind((address, 0))
+            except OSError:
+                return "127.0.0.1", "host.docker.internal"
+        return address, address
 
     def start_loki(self, *, tenants: bool = False, limits: loki.Limits | None = None) -> LokiHandle:
         """Start Loki in a container; its port is published on the loopback interface."""

@@ -5,19 +5,25 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
+from zoneinfo import ZoneInfo
 
 from shipgen.diagnostics import OutsideError, UsageError
 from shipgen.harness import reference
 from shipgen.harness.compare import Circumstances, Comparison, compare
 from shipgen.harness.expect import Expected, Record, expectations
+from shipgen.harness.faults import Fault
+from shipgen.harness.flow import Flow, arrivals, flow_of
 from shipgen.harness.loki import FIRST_NS, Limits, LokiClient
+from shipgen.harness.proxy import FaultProxy
 from shipgen.harness.reference_files import Reader
 from shipgen.harness.replay import LiveWriter, copy_files, copy_tree
-from shipgen.harness.runners import Runner, ShipperHandle, TargetRun, tail
+from shipgen.harness.runners import Runner, ShipperHandle, TargetRun, Usage, tail
 from shipgen.pipeline.model import Pipeline, SecretRef, Sink, Source
 
 _SECOND = 10**9
@@ -26,6 +32,8 @@ _DAY_NS = 86_400 * _SECOND
 _CALM_S = 3.0
 #: Nothing new for this long although something is missing: it will not come any more.
 _PATIENCE_S = 20.0
+#: A shipper that ends by itself during a fault is started again, as what supervises it on a node would.
+_RESTARTS = 10
 
 #: Types of sources whose records a reference knows.
 _COMPARED = ("ray", "file")
@@ -87,7 +95,8 @@ class StaticTree:
             copy_files(self.logs, globs, stage.root)
 
     def during(self, stage: Stage) -> None:
-        """Nothing happens."""
+        """Nothing happens but the faults of the run."""
+        stage.suffer()
 
     def truth(self, stage: Stage) -> Path:
         """The copy."""
@@ -97,7 +106,8 @@ class StaticTree:
 @dataclass(slots=True)
 class Stage:
     """What a scenario acts on: the node's files below ``root``, Ray's directory among them with a writer that keeps a
-    ledger, and the shipper. ``pipeline`` is the one of the run."""
+    ledger, and the shipper, with a proxy before Loki. ``pipeline`` is the one of the run, ``zone`` that of its node's
+    clock, which a fault sets wrong by ``clock_error_s``, and ``buffer_size`` what the largest disk buffer holds."""
 
     root: Path
     temp_dir: Path
@@ -107,36 +117,103 @@ class Stage:
     run: TargetRun
     client: LokiClient
     progress: Progress
+    proxy: FaultProxy
+    zone: ZoneInfo
+    faults: Sequence[Fault] = ()
+    buffer_size: int = 0
+    clock_error_s: float = 0.0
     shipper: ShipperHandle | None = None
+    usage: Usage = field(default_factory=Usage)
+    restarts: int = 0
+    suffered: list[tuple[str, float, float]] = field(default_factory=list)
 
     def start(self) -> None:
         """Start the shipper, also again after a stop or a kill."""
         self.shipper = self.runner.start_shipper(self.run)
+        self.writer.timing = True
 
     def stop(self) -> None:
         """Stop the shipper as an operator would."""
         if self.shipper is not None:
+            self._ends(self.shipper)
             self.shipper.stop()
             self.shipper = None
 
     def kill(self) -> None:
         """Kill the shipper as a node failure would."""
         if self.shipper is not None:
+            self._ends(self.shipper)
             self.shipper.kill()
             self.shipper = None
 
-    def settle(self, expected: int | None = None) -> int:
+    def _ends(self, shipper: ShipperHandle) -> None:
+        self.usage += shipper.usage()
+        self.writer.timing = False
+
+    def supervise(self) -> None:
+        """Start the shipper again if a fault made it end; without faults that is a failure."""
+        if self.shipper is None or self.shipper.running():
+            return
+        if not self.faults or self.restarts >= _RESTARTS:
+            raise OutsideError(f"{self.run.name} ended by itself; its log ends with:\n{tail(self.shipper.log())}")
+        self.restarts += 1
+        self.progress(f"{self.run.name} ended by itself; starting it again")
+        try:
+            self.start()
+        except OutsideError:
+            if self.restarts >= _RESTARTS:
+                raise
+
+    def suffer(self, turn: Callable[[], None] = lambda: time.sleep(0.25)) -> None:
+        """The faults of the run, one after the other; while one lasts, and for two seconds after it, ``turn`` is called
+        again and again."""
+        for fault in self.faults:
+            self.progress(f"fault {fault.name} for {fault.seconds:g} s: {fault.about}")
+            began = time.time()
+            with fault.does(self):
+                self._pass(fault.seconds, turn)
+            self.suffered.append((fault.name, began, time.time()))
+            self._pass(2.0, turn)
+
+    def _pass(self, seconds: float, turn: Callable[[], None]) -> None:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            turn()
+            self.supervise()
+
+    def now(self, name: str = "") -> datetime:
+        """The time that a file's writer would write."""
+        error = self.clock_error_s if zlib.crc32(name.encode()) % 2 else -self.clock_error_s
+        return datetime.now(self.zone) + timedelta(seconds=error)
+
+    def stamp(self) -> str:
+        """The right time, as Ray writes it."""
+        now = datetime.now(self.zone)
+        return f"{now:%Y-%m-%d %H:%M:%S},{now.microsecond // 1000:03}"
+
+    def bulk(self, size: int) -> None:
+        """Write so many bytes at once, in entries of 100 KB."""
+        for number in range(size // 100_000 + 1):
+            self.writer.write("raylet.out", f"[{self.stamp()} I 310 322] bulk.cc:1: {number} {'x' * 100_000}")
+
+    def settle(self, expected: int | None = None, whole: Callable[[], bool] = lambda: True) -> int:
         """Wait until nothing new arrives in Loki; gives how many entries have.
 
-        With ``expected`` that is soon after so many have arrived, else after a long time without news.
+        With ``expected`` that is soon after so many have arrived, if ``whole`` says that these are all, else after a
+        long time without news.
         """
-        count, since, told = self.client.received(), time.monotonic(), -1
+        count, since, told, asked = self.client.received(), time.monotonic(), -1, -1
+        backoffs = [sink.options.get("retry", {}).get("max_backoff", 0) / 1000 for sink in self.pipeline.sinks]
+        patience = _PATIENCE_S + (2 * max(backoffs, default=0.0) if self.faults else 0.0)
         while True:
             quiet = time.monotonic() - since
-            if self.shipper is not None and not self.shipper.running():
-                raise OutsideError(f"{self.run.name} ended by itself; its log ends with:\n{tail(self.shipper.log())}")
-            if quiet > _PATIENCE_S or (expected is not None and count >= expected and quiet > _CALM_S):
+            self.supervise()
+            if quiet > patience:
                 return count
+            if expected is not None and count >= expected and quiet > _CALM_S and asked != count:
+                if whole():
+                    return count
+                asked = count
             if count != told:
                 self.progress(f"{count} entries in Loki" + (f", {expected} expected" if expected is not None else ""))
                 told = count
@@ -161,6 +238,15 @@ class Report:
     left_out: list[str] = field(default_factory=list)
     seconds: float = 0.0
     kept: str = ""
+    #: Name, beginning and end (seconds since the epoch) of each fault; with one, repeats are no failure.
+    faults: list[tuple[str, float, float]] = field(default_factory=list)
+    tolerated: frozenset[str] = frozenset()
+    flows: dict[str, Flow] = field(default_factory=dict)
+    usage: Usage = field(default_factory=Usage)
+    restarts: int = 0
+    refused: int = 0
+    size: int = 0
+    written: list[float] = field(default_factory=list)
 
     @property
     def discarded(self) -> dict[str, int]:
@@ -170,8 +256,10 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Did every record arrive, once, as it should?"""
-        return not self.discarded and all(comparison.ok for comparison in self.sinks.values())
+        """Did every record arrive as it should, and where nothing went wrong on purpose, once?"""
+        return not self.discarded.keys() - self.tolerated and all(
+            comparison.whole if self.faults else comparison.ok for comparison in self.sinks.values()
+        )
 
 
 def verify(
@@ -185,8 +273,9 @@ def verify(
     *,
     image: str = "",
     keep: Path | None = None,
+    faults: Sequence[Fault] = (),
 ) -> Report:
-    """Run one scenario and compare what arrived with section 5 of the contract.
+    """Run one scenario, with faults if there are any, and compare what arrived with section 5 of the contract.
 
     ``render`` makes the bundle of the pipeline as it is changed for the run. Where the run fails, logs and bundle are
     kept in ``keep`` (a new temporary directory by default), and progress and report name it.
@@ -196,7 +285,7 @@ def verify(
     report = Report(target.name, version, runner.kind, scenario.name, left_out=left_out)
     with runner:
         try:
-            job = _Job(pipeline, render, target, version, scenario, runner, progress, image)
+            job = _Job(pipeline, render, target, version, scenario, runner, progress, image, tuple(faults))
             job.run(sinks, report)
         except Exception:
             _keep(runner, keep, report, progress)
@@ -219,41 +308,78 @@ class _Job:
     runner: Runner
     progress: Progress
     image: str
+    faults: tuple[Fault, ...]
 
     def run(self, sinks: list[Sink], report: Report) -> None:
         """Do it all, and fill the report."""
         tenants = len(sinks) > 1
         self.progress("starting Loki")
-        loki = self.runner.start_loki(tenants=tenants, limits=_limits(sinks))
+        limits = _limits(sinks)
+        for fault in self.faults:
+            limits = fault.limits(limits)
+            report.tolerated |= fault.discards
+        loki = self.runner.start_loki(tenants=tenants, limits=limits)
         everything = LokiClient(loki.url)
-        stage = self._stage(loki.endpoint, everything, tenants)
-        report.discarded_before = everything.discarded()
-        began_ns = time.time_ns()
-        with stage.writer:
-            self.progress(f"replaying {self.scenario.name}")
-            self.scenario.before(stage)
-            self.progress(f"starting {self.target.name} {self.version}")
-            stage.start()
-            self.scenario.during(stage)
-        records = self._records(stage, report)
-        expected = {sink.name: list(expectations(stage.pipeline, sink, records)) for sink in stage.pipeline.sinks}
-        certain = sum(not one.optional for several in expected.values() for one in several)
-        open_ended = any(one.optional for several in expected.values() for one in several)
-        stage.settle(None if open_ended else certain)
-        self.progress(f"stopping {self.target.name}")
-        stage.stop()
-        ended_ns = time.time_ns()
-        for sink in stage.pipeline.sinks:
-            client = LokiClient(loki.url, sink.name if tenants else None)
-            self.progress(f"comparing {len(expected[sink.name])} records of {sink.name}")
-            report.sinks[sink.name] = _judge(sink, expected[sink.name], client, began_ns, ended_ns, self._zone)
-        report.discarded_after = everything.discarded()
+        listen, name = self.runner.gateway
+        with FaultProxy(loki.url, self.runner.workdir / "pushes", listen) as proxy:
+            stage = self._stage(f"http://{name}:{proxy.port}", everything, tenants, proxy)
+            report.discarded_before = everything.discarded()
+            began_ns = time.time_ns()
+            with stage.writer:
+                self.progress(f"replaying {self.scenario.name}")
+                self.scenario.before(stage)
+                self.progress(f"starting {self.target.name} {self.version}")
+                stage.start()
+                self.scenario.during(stage)
+            records = self._records(stage, report)
+            expected = {sink.name: self._expected(stage, sink, records) for sink in stage.pipeline.sinks}
+
+            def judged() -> dict[str, Comparison]:
+                found = {}
+                for sink in stage.pipeline.sinks:
+                    client = LokiClient(loki.url, sink.name if tenants else None, page=_page(records))
+                    self.progress(f"comparing {len(expected[sink.name])} records of {sink.name}")
+                    found[sink.name] = _judge(sink, expected[sink.name], client, began_ns, time.time_ns(), self._zone)
+                return found
+
+            certain = sum(not one.optional for several in expected.values() for one in several)
+            chance = any(one.optional and not self._excused(one) for several in expected.values() for one in several)
+            stage.settle(
+                None if chance else certain,
+                lambda: not self.faults or not any(found.lost for found in judged().values()),
+            )
+            self.progress(f"stopping {self.target.name}")
+            stage.stop()
+            report.sinks = judged()
+            report.discarded_after = everything.discarded()
+            report.flows = {
+                sink.name: flow_of(
+                    expected[sink.name],
+                    report.sinks[sink.name],
+                    arrivals(proxy, sink.name if tenants else ""),
+                    stage.writer.written,
+                )
+                for sink in stage.pipeline.sinks
+            }
+        report.faults = stage.suffered
+        report.usage, report.restarts, report.refused = stage.usage, stage.restarts, proxy.refused
+        report.written = stage.writer.moments
+        report.size = stage.writer.size or sum(f.stat().st_size for f in stage.root.rglob("*") if f.is_file())
+
+    def _expected(self, stage: Stage, sink: Sink, records: list[Record]) -> list[Expected]:
+        expected = list(expectations(stage.pipeline, sink, records))
+        for one in expected:
+            one.optional = one.optional or self._excused(one)
+        return expected
+
+    def _excused(self, one: Expected) -> bool:
+        return any(fault.excused and fault.excused in one.line for fault in self.faults)
 
     @property
     def _zone(self) -> str:
         return local_zone() if self.pipeline.timezone == "local" else self.pipeline.timezone
 
-    def _stage(self, endpoint: str, client: LokiClient, tenants: bool) -> Stage:
+    def _stage(self, endpoint: str, client: LokiClient, tenants: bool, proxy: FaultProxy) -> Stage:
         root, state, bundle = (self.runner.workdir / name for name in ("node", "state", "bundle"))
         here = retarget(
             self.pipeline,
@@ -263,6 +389,8 @@ class _Job:
             endpoint=endpoint,
             tenants=tenants,
         )
+        for fault in self.faults:
+            here = fault.change(here)
         for path, content in self.render(here).items():
             place = bundle / path
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -284,7 +412,15 @@ class _Job:
         )
         temp_dir = Path(f"{root}{here.ray['temp_dir']}")
         writer = LiveWriter(temp_dir, self.runner.workdir / "ledger")
-        return Stage(root, temp_dir, here, writer, self.runner, run, client, self.progress)
+        sizes = [sink.options["buffer"]["max_size"] for sink in here.sinks if "buffer" in sink.options]
+        smallest = getattr(self.target, "smallest_buffer", 0)
+        stage = Stage(
+            root, temp_dir, here, writer, self.runner, run, client, self.progress, proxy, ZoneInfo(self._zone),
+            self.faults, max([smallest, *sizes]),
+        )  # fmt: skip
+        for fault in self.faults:
+            fault.ready(stage)
+        return stage
 
     def _records(self, stage: Stage, report: Report) -> list[Record]:
         """What the reference reads in everything that was written."""
@@ -305,6 +441,12 @@ class _Job:
                 if not reader.files():
                     report.left_out.append(f"source {source.name}: none of its files is in what was replayed")
         return records
+
+
+def _page(records: list[Record]) -> int:
+    """How many entries to ask for at once: fewer where they are long."""
+    longest = sum(len(record["raw"]) for record in records) // max(1, len(records))
+    return max(100, min(5000, 64 * 1024 * 1024 // max(1, longest)))
 
 
 def _judge(

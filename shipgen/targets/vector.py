@@ -333,6 +333,7 @@ class Vector:
     binary = "vector"
     reads_rotated = True
     ready_line = "Vector has started"
+    smallest_buffer = vector_sinks.MIN_BUFFER
 
     def check(self, pipeline: Pipeline, version: str) -> Iterator[Finding]:
         """Findings that depend on values: buffers too small, secrets that need a flag, names that Vector can't

@@ -30,7 +30,7 @@ def main(config: dict[str, Any]) -> None:
     sick(entries, config["fault"])
     streams = [{"stream": labels, "values": [[str(at), raw, metadata]]} for labels, at, raw, metadata in entries]
     body = json.dumps({"streams": streams}).encode()
-    push = urllib.request.Request(f"{config['loki']}/loki/api/v1/push", body)
+    push = urllib.request.Request(f"{config['loki']}/loki/api/v1/push", body, {"Content-Type": "application/json"})
     with urllib.request.urlopen(push, timeout=10):
         pass
     if config["fault"] == "dies":

@@ -39,14 +39,14 @@ def test_reads_labels_and_metadata_apart(server: FakeLoki) -> None:
 def test_pages_overlap_nothing_and_miss_nothing(server: FakeLoki, page: int) -> None:
     for number in range(50):
         push(server, (1000 + number // 5, f"line {number}"), job=f"job{number % 3}")
-    entries = loki.LokiClient(server.url, _page=page).read_all()
+    entries = loki.LokiClient(server.url, page=page).read_all()
     assert sorted(e.line for e in entries) == sorted(f"line {n}" for n in range(50))
     assert [e.time_ns for e in entries] == sorted(e.time_ns for e in entries)
 
 
 def test_more_entries_of_one_nanosecond_than_a_page_holds(server: FakeLoki) -> None:
     push(server, (1, "first"), *((7, f"line {n}") for n in range(40)), (8, "last"))
-    entries = loki.LokiClient(server.url, _page=3).read_all()
+    entries = loki.LokiClient(server.url, page=3).read_all()
     assert len(entries) == 42
     assert entries[-1].line == "last"
 
