@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -99,13 +100,13 @@ def start(target: str, runner: LocalRunner, tmp_path: Path) -> Iterator[Start]:
             job.shipper.kill()
 
 
-def right(job: Job, receiver: Receiver, time: str = "time") -> list[Record]:
+def right(job: Job, receiver: Receiver, time_key: str = "time") -> list[Record]:
     """Everything that is expected arrived, once, with every field as it should be; gives it."""
     expected = job.expected()
     job.settle(receiver, len(expected))
     job.stop()
     assert receiver.problems == []
-    assert differences(expected, receiver.records, time) == {"missing": [], "surplus": []}, job.log()[-2000:]
+    assert differences(expected, receiver.records, time_key) == {"missing": [], "surplus": []}, job.log()[-2000:]
     assert expected
     return expected
 
@@ -185,6 +186,27 @@ def test_a_server_in_trouble_is_waited_for(start: Start, name: str, answers: tup
         job = start({**kind.settings(receiver), **SMALL}, "text-worker-node", kind.env)
         right(job, receiver, kind.time)
         assert receiver.faults.answers == []
+
+
+def test_what_waits_for_its_object_survives_a_kill(start: Start) -> None:
+    """It then goes into the folder where it belongs. What was on its way may come twice."""
+    kind = KINDS["s3"]
+    with kind.receiver() as receiver:
+        receiver.faults.answers = [(503, b"")] * 100_000
+        receiver.faults.methods = {"PUT"}
+        job = start({**kind.settings(receiver), **SMALL}, "text-worker-node", kind.env)
+        time.sleep(5)
+        assert job.shipper
+        job.shipper.kill()
+        receiver.faults.answers = []
+        job.shipper = None
+        job.start()
+        expected = job.expected()
+        job.settle(receiver, len(expected))
+        job.stop()
+        assert receiver.problems == []
+        assert differences(expected, receiver.records)["missing"] == []
+        _objects(receiver)
 
 
 def test_documents_that_a_full_server_turns_away_come_again(start: Start) -> None:

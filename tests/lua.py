@@ -126,21 +126,36 @@ class FakeFluentBit:
             if record[b"drop"] is not None:
                 self.counted.append(record[b"drop"].decode())
                 continue
-            for output in self.config["pipeline"]["outputs"]:
-                if re.search(output["match_regex"], tag):
-                    self._deliver(output, code, time if code == 1 else at, record, got)
+            self._deliver(tag, time if code == 1 else at, record, got)
         return got
 
-    def _deliver(
-        self, output: Mapping[str, Any], code: int, time: Any, record: Any, got: dict[str, list[Sent]]
-    ) -> None:
-        calls = [p["call"] for p in output.get("processors", {}).get("logs", ()) if p["name"] == "lua"]
-        for call in calls:
-            code, after, record = self.lua.globals()[call.encode()](b"", time, record)
-            if code == -1:
-                return
-            time = after if code == 1 else time
-        got[output["alias"]].append(Sent(time[b"sec"] * 10**9 + time[b"nsec"], _plain(record)))
+    def send_unfiltered(self, tag: str, path: str, text: bytes, now: float = NOW) -> dict[str, list[Sent]]:
+        """What each output gets of an entry that has passed no filter: one that was open when Fluent Bit stopped."""
+        at = self.lua.table_from({b"sec": int(now), b"nsec": round((now % 1) * 1e9)})
+        event = self.lua.table_from({b"log": text, b"path": path.encode("utf-8", "surrogateescape")})
+        got: dict[str, list[Sent]] = {o["alias"]: [] for o in self.config["pipeline"]["outputs"]}
+        self._deliver(tag, at, event, got)
+        return got
+
+    def _deliver(self, tag: str, at: Any, event: Any, got: dict[str, list[Sent]]) -> None:
+        for output in self.config["pipeline"]["outputs"]:
+            if not re.search(output["match_regex"], tag):
+                continue
+            time, record = at, event
+            for unit in output["processors"]["logs"]:
+                if unit["name"] == "lua":
+                    code, after, record = self.lua.globals()[unit["call"].encode()](tag.encode(), time, record)
+                    time = after if code == 1 else time
+                    if code == -1:
+                        break
+                elif unit["name"] == "grep":
+                    (rule,) = (k for k in ("regex", "exclude") if k in unit)
+                    field, _, pattern = unit[rule].partition(" ")
+                    found = re.search(pattern, (record[field.encode()] or b"").decode())
+                    if (found is None) == (rule == "regex"):
+                        break
+            else:
+                got[output["alias"]].append(Sent(time[b"sec"] * 10**9 + time[b"nsec"], _plain(record)))
 
 
 def _python(regex: str) -> re.Pattern[str]:

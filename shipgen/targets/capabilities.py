@@ -112,6 +112,7 @@ TABLE: dict[str, tuple[Row, ...]] = {
             "can pass in a time as long as one that spans two of them"),
         Row("sinks.*.batch.max_bytes", _A, "a request carries what has gathered, up to a chunk of 2 MB"),
         Row("sinks.*.batch.max_wait", _A, "one for all sinks: the shortest counts"),
+        Row("sinks.<s3>.buffer.max_size", _A, "counted for each folder of `prefix.by` alone"),
         Row("sinks.*.buffer.max_size", _A, "counted in chunks of 2 MB, full or not: less than `max_size` may be held"),
         Row("sinks.*.buffer.when_full", _U, "Fluent Bit cannot drop what comes in alone", "use block or drop_oldest",
             values=frozenset({"drop_newest"})),

@@ -270,7 +270,7 @@ class _Config:
         for output in sinks.outputs(self.pipeline, sink, self.version, self.secrets):
             yield {
                 "name": output.name, "plugin": output.plugin, "sources": list(output.sources), "key": output.key,
-                "options": output.options, "pick": "" if self.single else f"variant_{variant}",
+                "options": output.options, "call": f"variant_{variant}",
                 "parse": sink.type in sinks.PARSED,
             }
 

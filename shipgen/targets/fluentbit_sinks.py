@@ -76,7 +76,7 @@ def outputs(pipeline: Pipeline, sink: Sink, version: tuple[int, int], secrets: S
     delivery = _delivery(pipeline, sink)
     if sink.type == "s3":
         for name, sources, key, folders in _folders(pipeline, sink):
-            options = [*_s3(pipeline, sink, folders), *delivery]
+            options = [*_s3(pipeline, sink, name, folders), *delivery]
             yield Output(name, "s3", options, sources, key)
         return
     plugin, options = _OWN[sink.type](pipeline, sink, version, secrets)
@@ -253,7 +253,7 @@ def _key(value: str | dict[str, str]) -> str | dict[str, str]:
     return quote(value, safe="").replace("%", "%%") if isinstance(value, str) else value
 
 
-def _s3(pipeline: Pipeline, sink: Sink, folders: Mapping[str, str | dict[str, str]]) -> Options:
+def _s3(pipeline: Pipeline, sink: Sink, name: str, folders: Mapping[str, str | dict[str, str]]) -> Options:
     options = sink.options
     prefix, endpoint = options["prefix"], options.get("endpoint")
     codec = compression(sink)
@@ -268,7 +268,8 @@ def _s3(pipeline: Pipeline, sink: Sink, folders: Mapping[str, str | dict[str, st
         ("content_type", "application/x-ndjson"), ("use_put_object", True), ("preserve_data_ordering", False),
         ("total_file_size", min(max(options["batch"]["max_bytes"], 1_000_000), 50_000_000)),
         ("upload_timeout", max(1, options["batch"]["max_wait"] // 1000)), ("retry_exhausted_action", "quarantine"),
-        ("store_dir", f"{common.state_dir(pipeline, 'fluentbit')}/s3"), ("static_file_path", True),
+        # of its own: an output sends all that it finds there when it starts
+        ("store_dir", f"{common.state_dir(pipeline, 'fluentbit')}/s3/{name}"), ("static_file_path", True),
     ]
     if "buffer" in options:
         found.append(("store_dir_limit_size", options["buffer"]["max_size"]))

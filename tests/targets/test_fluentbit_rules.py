@@ -191,6 +191,43 @@ def test_a_redaction_that_fails_delivers_nothing_of_the_text() -> None:
     assert fake.counted == ["redaction_failed"]
 
 
+@pytest.mark.parametrize("more", [{}, {"b": LOKI}])
+def test_what_no_sink_takes_is_not_delivered_when_a_redaction_fails(more: dict[str, Any]) -> None:
+    sinks = {"a": {"type": "console", "when": {"component": "gcs_server"}}, **more}
+    rules = [{"name": "r", "redact": {"pattern": "secret"}}, {"name": "d", "drop": True, "sinks": list(more) or ["a"]}]
+    fake = FakeFluentBit(policy(sinks=sinks, parsing={"rules": rules}))
+    fake.fault = "secret"
+    entry = b"[2026-12-01 05:36:23,438 W 1 2] a.cc:1: a secret\n"
+    assert fake.send("ray.header", f"{LOGS}/raylet.out", entry) == {name: [] for name in sinks}
+    assert fake.counted == ["redaction_failed", *(["rule.d.b"] if more else [])]
+
+
+SINKS_FOR_ALL: dict[str, dict[str, Any]] = {
+    "one": {"a": LOKI},
+    "one that differs in time": {"a": {**LOKI, "late": "drop"}},
+    "several": {"a": LOKI, "b": {"type": "console", "when": {"level": {"at_least": "error"}}}},
+    "several that want the same": {"a": {"type": "console"}, "b": {"type": "file", "path": "/var/x"}},
+}
+
+
+@pytest.mark.parametrize("sinks", SINKS_FOR_ALL.values(), ids=SINKS_FOR_ALL)
+def test_an_entry_that_was_open_at_the_end_is_the_same_record(sinks: dict[str, Any]) -> None:
+    """No filter sees it: its outputs make the record."""
+    rules = [{"name": "r", "redact": {"pattern": "secret"}}, {"name": "d", "when": {"level": "info"}, "drop": True}]
+    fake = FakeFluentBit(policy(cluster="c", collector={"node": "n"}, parsing={"rules": rules}, sinks=sinks))
+    counts = []
+    for fault in ("", "secret"):
+        fake.fault = fault
+        for level in "IWE":
+            for below in ("raylet.out", "not-asked-for.txt"):
+                entry = f"[2026-12-01 05:36:23,438 {level} 1 2] a.cc:1: a secret\n  and more\n".encode()
+                wanted = fake.send("ray.header", f"{LOGS}/{below}", entry)
+                assert fake.send_unfiltered("ray.header", f"{LOGS}/{below}", entry) == wanted
+                counts.append(sum(map(len, wanted.values())))
+    assert max(counts) == len(sinks)
+    assert min(counts) == 0
+
+
 def test_an_entry_that_cannot_be_read_is_still_delivered_and_redacted() -> None:
     data = policy(sinks={"a": {"type": "console"}}, parsing={"rules": [{"name": "r", "redact": {"pattern": "secret"}}]})
     fake = FakeFluentBit(data)
