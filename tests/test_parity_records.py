@@ -61,7 +61,7 @@ def test_cases_cover_every_family_field_and_rule() -> None:
     families = {f.name for want in wants if want.one.place[0] for f in ray.families_of(want.one.place[1])}
     assert families == set(ray.BY_NAME)
     fields = {name for want in wants for name, value in want.one.record.items() if value is not None}
-    assert fields >= set(record.FIELDS) - {"entry_time", "event"}  # `late` stands for the one; the other is VeRL's
+    assert fields >= set(record.FIELDS) - {"entry_time"}  # `late` stands for it
     assert any(want.late for want in wants)
     pipelines = [pipeline_of(case) for case in cases()]
     assert {rule.action for one in pipelines for rule in one.rules} == set(ACTIONS)

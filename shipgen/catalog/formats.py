@@ -30,6 +30,9 @@ DATED = rf"^(?P<time>{DATE}(?:[.,][0-9]{{1,9}})?)[^ \t\n]*" \
 """Any other line that begins with a date, such as a user's own Python logging. It is its own message; its level is the
 next word, if that is one. No word boundary: engines differ on what a word is outside ASCII."""
 
+LOGGING = rf"^(?P<level>[A-Z]+):(?P<time>{DATE},[0-9]{{3}}):"
+"""F10, `LEVEL:time:message` as the modules of the open-source verl write it; only where users write."""
+
 PAIRS = r" job_id=(?P<job_id>[0-9a-f]+) worker_id=(?P<worker_id>[0-9a-f]+) node_id=(?P<node_id>[0-9a-f]+)" \
     r"(?: actor_id=(?P<actor_id>[0-9a-f]+))?(?: task_id=(?P<task_id>[0-9a-f]+))?" \
     r"(?: task_name=(?P<task_name>[^\n]*?))?(?: task_func_name=[^\n]*?)?(?: actor_name=(?P<actor_name>[^\n]*?))?" \

@@ -32,6 +32,11 @@ DEFAULT_METADATA = (
     *("actor_id", "actor_name", "task_id", "task_name", "node_id", "submission_id", "caller", "thread"),
     *("deployment", "replica", "request_id", "route", "application", "event"),
 )
+#: Fields that no pair gives.
+_NEVER_PAIRS = frozenset(
+    {"time", "time_source", "entry_time", "parse_error", "truncated", "message", "raw", "level", "source", "component"}
+    | {"node", "session", "file", "stream", "cluster", "event", "extra", "timestamp", "sample_rate"}
+)
 #: Fields of a JSON line that depend on when it was sent.
 VOLATILE = frozenset({"time", "time_source", "entry_time"})
 
@@ -151,10 +156,11 @@ def holds(condition: Condition, record: Mapping[str, Any]) -> bool:
 def expectations(pipeline: Pipeline, sink: Sink, records: Iterable[Record]) -> Iterator[Expected]:
     """What should stand in the Loki of ``sink``, in the order of ``records``."""
     rules = pipeline.rules_for(sink)
+    pairs = {source.name for source in pipeline.sources if source.pairs}
     for record in records:
         if record["source"] not in sink.sources:
             continue
-        kept = _through(rules, record)
+        kept = _through(rules, record, pairs=record["source"] in pairs)
         if kept is not None and holds(sink.when, kept.record):
             yield _in_loki(sink, kept)
 
@@ -169,7 +175,7 @@ class _Kept:
     kinds: tuple[str, ...] = ()
 
 
-def _through(rules: Iterable[Rule], record: Record) -> _Kept | None:
+def _through(rules: Iterable[Rule], record: Record, *, pairs: bool = False) -> _Kept | None:
     kept = _Kept(dict(record))
     for rule in rules:
         if not holds(rule.when, kept.record):
@@ -185,7 +191,10 @@ def _through(rules: Iterable[Rule], record: Record) -> _Kept | None:
             case "add":
                 kept.record.update(rule.options)
             case "redact":
+                before = dict(kept.record)
                 _redact(kept, rule.options)
+                if pairs and "pattern" in rule.options:
+                    _redact_pairs(kept.record, before, rule.options["with"])
     return kept
 
 
@@ -205,6 +214,14 @@ def _redact(kept: _Kept, options: Mapping[str, Any]) -> None:
                 kept.masks += (mask,)
                 continue
             kept.record[name] = replaced
+
+
+def _redact_pairs(record: Record, before: Record, mask: str) -> None:
+    """A pair that a pattern took out of a message goes from the fields, too: `token=abc` gave `token`."""
+    for name, value in before.items():
+        for pair in (f"{name}={value}", f'{name}="{value}"') if name not in _NEVER_PAIRS else ():
+            if pair in before["message"] and pair not in record["message"]:
+                record[name] = mask
 
 
 def _in_loki(sink: Sink, kept: _Kept) -> Expected:

@@ -28,6 +28,7 @@ Headers
    the JSON twin's keys; `request_id` is the third where there is one. Where an entry does not say them, the name of the
    file does. `controller` and `proxy` lines have no deployment and no replica; the second word of a controller is its
    pid. `route` and `application` are in the JSON form only.
+ - F10, verl's `LEVEL:time:message`, is a header only in files where users write.
  - F9: its number is the pid; the year is missing, hence the read time.
  - A line that begins with a date may have a fraction of one to nine digits after `,` or `.`; what follows (a zone, say)
    is not looked at. Its level is the next word, if that is one of the upper case words. A date that does not exist
@@ -460,7 +461,7 @@ def is_blank(line: str) -> bool:
 
 @dataclass
 class Header:
-    """What a header line says. `kind` is one of cpp, python, serve, absl, date."""
+    """What a header line says. `kind` is one of cpp, python, serve, logging, absl, date."""
 
     kind: str
     stamp: str = ""
@@ -558,6 +559,16 @@ def _serve_header(line: str) -> Header | None:
     elif component != "proxy":
         fields |= {"deployment": component, "replica": identity}
     return Header("serve", stamp, fraction, LEVEL_WORDS.get(word), scan.rest(), fields)
+
+
+def _logging_header(line: str) -> Header | None:
+    """F10, of the open-source verl: `LEVEL:date time,mmm:message`."""
+    scan = Scanner(line)
+    word = scan.run(UPPER)
+    scan.literal(":")
+    stamp, fraction = _milli_stamp(scan)
+    scan.literal(":")
+    return Header("logging", stamp, fraction, LEVEL_WORDS.get(word), scan.rest()) if scan.good else None
 
 
 def _absl_header(line: str) -> Header | None:
@@ -1081,6 +1092,8 @@ class _File:
 
     def _read_text(self, record: Record, first: str, following: str) -> None:
         header = _header(first)
+        if header is None and self.family in USER_FAMILIES:
+            header = _logging_header(first)
         if header is None:
             return
         if header.stamp:

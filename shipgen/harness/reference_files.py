@@ -1,7 +1,7 @@
 """The record of a line of any other log file, computed the slow and obvious way; the companion of `reference`.
 
-It reads the files of a `file` source with string scanning, `json`, `datetime` and `zoneinfo`. Only where the policy
-gives a regex is one used, by RE2, the engine that defines the subset a policy may use. Where the contract leaves
+It reads the files of `file` and `verl` sources with string scanning, `json`, `datetime` and `zoneinfo`. Only where the
+policy gives a regex is one used, by RE2, the engine that defines the subset a policy may use. Where the contract leaves
 something open, this is how it is read here:
 
  - An entry is a line, or with `multiline` all lines up to the next in which `start` is found; lines before the first
@@ -12,6 +12,7 @@ something open, this is how it is read here:
    header. Where it is not found the entry has `parse_error`. A group that is absent or empty gives no field.
  - `level` counts in any case if it is a known word or letter. Text has no level and the time it was read.
  - JSON is read as in Ray's files.
+ - Lines of VeRL's engine worker are read by `reference_verl`, unless the policy gives a format; its pairs in any case.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from shipgen.harness import reference
+from shipgen.catalog import verl
+from shipgen.harness import reference, reference_verl
 from shipgen.harness.reference import Record
 from shipgen.pipeline.model import Source
 
@@ -63,6 +65,8 @@ class Reader:
     def _groups(self, lines: list[str]) -> list[list[str]]:
         if self.source.on_long_line == "skip":
             lines = [line for line in lines if len(line.encode()) <= self.source.max_line]
+        if self.source.continuation:
+            return self._continued(lines)
         if self.source.multiline is None:
             return [[line] for line in lines]
         groups: list[list[str]] = []
@@ -75,6 +79,15 @@ class Reader:
             groups[-1].append(line)
         return groups
 
+    def _continued(self, lines: list[str]) -> list[list[str]]:
+        groups: list[list[str]] = []
+        for line in lines:
+            if groups and reference_verl.continues(line):
+                groups[-1].append(line)
+            else:
+                groups.append([line])
+        return groups
+
     def _record(self, file: str, lines: list[str]) -> Record:
         source = self.source
         raw, cut = reference.cut_text("\n".join(lines).removesuffix("\r"), source.max_entry)
@@ -85,6 +98,8 @@ class Reader:
         raw = "\n".join(text for text, _ in pieces)
         record: Record = {"source": source.name, "node": self.node, "file": file, "time": None, "raw": raw,
                           "message": reference.clean(raw)}  # fmt: skip
+        if source.component:
+            record["component"] = source.component
         if self.cluster is not None:
             record["cluster"] = self.cluster
         if cut:
@@ -92,8 +107,12 @@ class Reader:
         first, newline, following = raw.partition("\n")
         if source.format == "json" and first.startswith('{"'):
             reference.read_json(record, first, newline + following, self.timezone)
+        elif source.regex == verl.ENGINE_WORKER:
+            reference_verl.read(record, record["message"], self.timezone)
         elif source.format == "regex":
             self._read_regex(record, *record["message"].partition("\n"))
+        if source.pairs:
+            reference_verl.read_words(record)
         if record["time"] is None:
             record["time_source"] = "read"
         return record

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from shipgen.catalog import verl
 from shipgen.catalog.ray import RAY_VERSION, Rotates
 from shipgen.diagnostics import Diagnostic, Severity
 from shipgen.pipeline import conditions, rotation
@@ -171,7 +172,7 @@ def _group_fields(pipeline: Pipeline) -> Iterator[Finding]:
                 "name it in the `from` of a sink, or remove it",
             )
             continue
-        for name in _groups(source):
+        for name in _groups(source) if source.regex != verl.ENGINE_WORKER else ():
             if name not in used and not any(_delivers(s, name) for s in sinks):
                 yield _finding(
                     "field-reaches-no-sink", Severity.WARNING, ("sources", source.name, "format", "regex"),

@@ -57,7 +57,9 @@ def ray_groups(lines: Iterable[str], grouping: Grouping) -> Iterator[str]:
 
 
 def file_groups(lines: Iterable[str], source: Source) -> Iterator[str]:
-    """Groups of a file source's lines."""
+    """Groups of the lines of a file that is not Ray's."""
+    if source.continuation:
+        return _continued(lines, re.compile(source.continuation))
     if source.multiline is None:
         return iter(lines)
     import re2  # what the policy's regexes mean; Python's own has other digits and blanks

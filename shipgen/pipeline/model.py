@@ -61,7 +61,9 @@ class Source:
     """Files to read.
 
     For a Ray source ``families`` says which; ``base`` is the temp directory under the collector's root. Other sources
-    have ``paths`` and ``exclude`` (globs, under the root) and their own ``format``.
+    have ``paths`` and ``exclude`` (globs, under the root) and their own ``format``; ``component`` is what their records
+    have as such, if anything. A line in which ``continuation`` is found belongs to the line before it. With ``pairs``
+    the words of VeRL's events become fields.
     """
 
     name: str
@@ -81,6 +83,9 @@ class Source:
     regex: str = ""
     time: TimeField | None = None
     multiline: Multiline | None = None
+    component: str = ""
+    continuation: str = ""
+    pairs: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
-from shipgen.catalog import formats
+from shipgen.catalog import formats, verl
 from shipgen.catalog.ray import Family
 from shipgen.pipeline import conditions
 from shipgen.pipeline.conditions import ALWAYS, NEVER, Condition
 from shipgen.pipeline.model import Pipeline, Rule, Sink, Source
-from shipgen.policy.model import EVENTS, RECORD_FIELDS
+from shipgen.policy.model import RECORD_FIELDS
 
 Values = tuple[str | None, ...] | None
 """Values that a field can have; None among them means absent. None instead of them: nobody knows how many."""
@@ -38,7 +38,7 @@ class Part:
         """Field `component` of these records."""
         if self.families:
             return self.families[0].component
-        return "engine_worker" if self.source.type == "verl" else None
+        return self.source.component or None
 
     @property
     def name(self) -> str:
@@ -97,10 +97,10 @@ def known(part: Part, pipeline: Pipeline) -> dict[str, str | None]:
     """Fields that are the same in every record of a part; None where no record has the field."""
     source = part.source
     found: dict[str, str | None] = {"source": source.name, "component": part.component, "cluster": pipeline.cluster}
-    if source.type != "verl":
+    groups = set(re.compile(source.regex).groupindex)
+    if "event" not in groups:
         found["event"] = None
-    if source.type == "file":
-        groups = set(re.compile(source.regex).groupindex)
+    if not source.families and not source.pairs:
         there = _OF_ANY_FILE | groups | (_OF_ANY_JSON if source.format == "json" else set())
         found |= {f: None for f in RECORD_FIELDS if f not in there}
     return found
@@ -161,8 +161,8 @@ def values(field: str, arriving: Arrival, pipeline: Pipeline, sink: Sink) -> Val
         case "stream":
             ways = ["stream" in f.fields for f in part.families]
             return (*(("out", "err") if any(ways) else ()), *((None,) if not all(ways) else ()))
-        case "event":
-            return (*EVENTS, None)
+        case "event" if part.source.regex == verl.ENGINE_WORKER:
+            return (*verl.EVENTS, None)
         case "parse_error" | "truncated":
             return _FLAG
         case "time_source":

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from shipgen.catalog import ray
+from shipgen.catalog import ray, verl
 from shipgen.pipeline import conditions
 from shipgen.pipeline.model import Collector, Multiline, Pipeline, Rule, SecretRef, Sink, Source, TimeField, Twins
 
@@ -64,8 +64,15 @@ def _source(name: str, data: Mapping[str, Any], policy: Mapping[str, Any]) -> So
         families = ray.select(data["components"], data.get("exclude_components", ()))
         base = posixpath.normpath(_under(root, policy["ray"]["temp_dir"])).strip("/")
         return Source(**common, families=families, base=f"/{base}" if base else "")
-    form = data.get("format", "text")
     multiline = data.get("multiline")
+    form = data.get("format", "text")
+    if data["type"] == "verl":
+        dialect = data["dialect"]
+        own = {"regex": verl.ENGINE_WORKER, "time": {"field": "time", "layout": "python"}}
+        form = data.get("format", own if dialect == "engine_worker" else "json")
+        common |= {"component": verl.COMPONENTS[dialect], "pairs": dialect == "engine_worker"}
+        if dialect == "engine_worker" and not multiline:
+            common["continuation"] = verl.CONTINUATION
     time = form.get("time") if isinstance(form, Mapping) else None
     return Source(
         **common,

@@ -192,7 +192,7 @@ class _Semantics:
         kind = model.RECORD_FIELDS.get(name, "")
         known: Mapping[str, Iterable[str]] = {
             "source": self.sources,
-            "component": (*model.COMPONENTS, "engine_worker"),
+            "component": (*model.COMPONENTS, *model.VERL_COMPONENTS),
             "stream": ("out", "err"),
             "event": model.EVENTS,
             "time_source": ("read", "late"),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from shipgen.catalog import record
+from shipgen.catalog import record, verl
 from shipgen.policy import units
 
 MISSING: Final = object()
@@ -21,7 +21,7 @@ MISSING: Final = object()
 
 RECORD_FIELDS: Final[Mapping[str, str]] = record.FIELDS
 LEVELS: Final = ("trace", "debug", "info", "warn", "error", "fatal")
-EVENTS: Final = ("DISPATCH", "MEM", "NET", "CHECKPOINT")
+EVENTS: Final = verl.EVENTS
 COMPONENTS: Final = (
     "raylet",
     "gcs_server",
@@ -45,6 +45,7 @@ COMPONENTS: Final = (
     "export_events",
     "process_exit",
 )
+VERL_COMPONENTS: Final = tuple(verl.COMPONENTS.values())
 TARGETS: Final = ("vector", "fluentbit", "fluentd", "filebeat", "promtail")
 
 # Fields that every Loki sink gets as structured metadata whatever `metadata` says.
@@ -419,6 +420,44 @@ _EXCLUDE = Key(
 )
 _LAYOUT = _enum("python", "rfc3339", "glog", "epoch_s", "epoch_ms", "epoch_us", "epoch_ns")
 
+_REGEX_FORMAT = Map(
+    {
+        "regex": Key(
+            REGEX,
+            "How an entry reads; its named groups `(?P<name>...)` become fields.",
+            required=True,
+            example=r"^(?P<level>[A-Z]+) (?P<message>.*)$",
+        ),
+        "time": Key(
+            Map(
+                {
+                    "field": Key(FIELD, "The group that holds the time.", required=True),
+                    "layout": Key(_LAYOUT, "How the time is written.", required=True),
+                }
+            ),
+            "Where the time of an entry is found.",
+            example={"field": "time", "layout": "python"},
+        ),
+    }
+)
+_MULTILINE = Key(
+    Map(
+        {
+            "start": Key(
+                REGEX,
+                "A line in which this is found starts an entry.",
+                required=True,
+                example=r"^\d{4}-",
+            ),
+            "max_lines": Key(_integer(1, 100_000), "Lines that one entry may hold.", default=500),
+            "timeout": Key(
+                DURATION, "Pause after which an entry is complete although none follows.", default="3s"
+            ),
+        }
+    ),
+    "Joins lines into entries.",
+)
+
 SOURCES = Variants(
     {
         "ray": _source(
@@ -436,7 +475,26 @@ SOURCES = Variants(
                 ),
             },
         ),
-        "verl": _source("verl", "Engine worker logs of VeRL.", {"paths": _PATHS, "exclude": _EXCLUDE}),
+        "verl": _source(
+            "verl",
+            "Logs of VeRL.",
+            {
+                "dialect": Key(
+                    _enum(*verl.DIALECTS),
+                    "`engine_worker`: `[EVENT] text key=value` lines; `upstream`: the open-source package's metrics, "
+                    "an object of JSON a line.",
+                    default="engine_worker",
+                ),
+                "paths": _PATHS,
+                "exclude": _EXCLUDE,
+                "format": Key(
+                    _REGEX_FORMAT,
+                    "How an entry reads, where it is not as the dialect has it.",
+                    example={"regex": r"^(?P<level>[A-Z]+) \[(?P<event>[A-Z]+)\] (?P<message>.*)$"},
+                ),
+                "multiline": _MULTILINE,
+            },
+        ),
         "file": _source(
             "file",
             "Any other log file.",
@@ -444,52 +502,12 @@ SOURCES = Variants(
                 "paths": _PATHS,
                 "exclude": _EXCLUDE,
                 "format": Key(
-                    Union(
-                        (
-                            _enum("text", "json"),
-                            Map(
-                                {
-                                    "regex": Key(
-                                        REGEX,
-                                        "How an entry reads; its named groups `(?P<name>...)` become fields.",
-                                        required=True,
-                                        example=r"^(?P<level>[A-Z]+) (?P<message>.*)$",
-                                    ),
-                                    "time": Key(
-                                        Map(
-                                            {
-                                                "field": Key(FIELD, "The group that holds the time.", required=True),
-                                                "layout": Key(_LAYOUT, "How the time is written.", required=True),
-                                            }
-                                        ),
-                                        "Where the time of an entry is found.",
-                                        example={"field": "time", "layout": "python"},
-                                    ),
-                                }
-                            ),
-                        )
-                    ),
+                    Union((_enum("text", "json"), _REGEX_FORMAT)),
                     "How a line is read: `text`, `json`, or a regular expression.",
                     default="text",
                     example="json",
                 ),
-                "multiline": Key(
-                    Map(
-                        {
-                            "start": Key(
-                                REGEX,
-                                "A line in which this is found starts an entry.",
-                                required=True,
-                                example=r"^\d{4}-",
-                            ),
-                            "max_lines": Key(_integer(1, 100_000), "Lines that one entry may hold.", default=500),
-                            "timeout": Key(
-                                DURATION, "Pause after which an entry is complete although none follows.", default="3s"
-                            ),
-                        }
-                    ),
-                    "Joins lines into entries.",
-                ),
+                "multiline": _MULTILINE,
             },
         ),
     },
@@ -1143,10 +1161,12 @@ def _fill_loki(sink: dict[str, Any], data: dict[str, Any]) -> None:
     labels.setdefault("fields", [name for name in DEFAULT_LABEL_FIELDS if name not in absent])
     fields = labels["fields"] if isinstance(labels["fields"], list) else []
     left_out = {*ALWAYS_METADATA, "message", "raw", *absent, *(f for f in fields if isinstance(f, str))}
-    sink.setdefault(
-        "metadata",
-        [name for name, kind in RECORD_FIELDS.items() if kind in ("string", "number") and name not in left_out],
-    )
+    names = [name for name, kind in RECORD_FIELDS.items() if kind in ("string", "number")]
+    sources = data.get("sources")
+    taken = [s for n, s in sources.items() if n in sink["from"]] if isinstance(sources, dict) else []
+    if any(isinstance(source, dict) and source.get("type") == "verl" for source in taken):
+        names += verl.OWN_FIELDS
+    sink.setdefault("metadata", [name for name in names if name not in left_out])
 
 
 def named_lists(node: Node = POLICY, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], str]:

@@ -48,7 +48,6 @@ SHARED: tuple[Row, ...] = (
     Row("rotation.by"),
     Row("rotation.**", _X, "Ray's environment, logrotate and `explain`"),
     Row("relay.**", _X, "for targets that cannot reach a sink on their own"),
-    Row("sources.<verl>.**", _N, "sources of type verl come with a later release", "use type: file"),
 )
 """Rows that hold for every target."""
 

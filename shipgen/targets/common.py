@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from shipgen.catalog import formats, ray, record
+from shipgen.catalog import formats, ray, record, verl
 from shipgen.pipeline import rotation
 from shipgen.pipeline.model import Pipeline, Rule, SecretRef, Sink, Source
 
@@ -19,6 +19,8 @@ ALWAYS_METADATA = ("parse_error", "entry_time", "time_source", "truncated")
 """Structured metadata of a Loki sink whatever the policy lists."""
 EPOCHS = {"epoch_s": 1_000_000_000, "epoch_ms": 1_000_000, "epoch_us": 1_000, "epoch_ns": 1}
 """Time layouts that are numbers, and what one of them is in nanoseconds."""
+RESERVED = f"^(?:{'|'.join(verl.RESERVED)})$"
+"""Fields that no pair of VeRL's gives."""
 EPOCH_DIGITS = {layout: len(str(unit)) - 1 for layout, unit in EPOCHS.items()}
 """Time layouts that are numbers, and the digits of a nanosecond behind their point."""
 
@@ -102,11 +104,26 @@ def added_fields(pipeline: Pipeline) -> list[str]:
     added = [f for r in pipeline.rules if r.action == "add" for f in r.options]
     groups = [g for s in pipeline.sources if s.regex for g in regex_groups(s)]
     sampled = ["sample_rate"] if any(r.action == "sample" for r in pipeline.rules) else []
-    return list(dict.fromkeys([*added, *groups, *sampled]))
+    pairs = verl.OWN_FIELDS if any_field(pipeline) else ()
+    return list(dict.fromkeys([*added, *groups, *sampled, *pairs]))
+
+
+def words(source: Source) -> dict[str, Any]:
+    """How pairs and words of VeRL's events become fields. ``prose`` are fields, each with its event (if only that),
+    with a word that such a line has (to look for first), and with the regex."""
+    return {
+        "pairs": source.pairs, "pair": verl.PAIR, "reserved": RESERVED,
+        "prose": [tuple(prose) for prose in verl.PROSE] if source.pairs else [],
+    }
+
+
+def any_field(pipeline: Pipeline) -> bool:
+    """Whether records can have fields that nobody knows beforehand: the pairs of VeRL's events."""
+    return any(s.pairs for s in pipeline.sources)
 
 
 def possible_fields(pipeline: Pipeline) -> list[str]:
-    """Every field that a record of this pipeline can have."""
+    """Every field that a record of this pipeline can have, as far as that is known beforehand (:func:`any_field`)."""
     return list(dict.fromkeys([*record.FIELDS, *added_fields(pipeline)]))
 
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from shipgen.catalog import formats, ray, redactions
+from shipgen.catalog import formats, ray, redactions, verl
 from shipgen.pipeline import inventory
 from shipgen.pipeline.conditions import ALWAYS
 from shipgen.pipeline.model import Pipeline, Rule, SecretRef, Sink, Source
@@ -33,8 +33,8 @@ FAILED = "redaction_failed"
 COUNTED = ("drop", "sample", "limit")
 """Rules that take records away."""
 
-_HEADERS = (formats.CPP, formats.PYTHON, formats.PAIRS, formats.SERVE, formats.ABSL, formats.DATED,
-            formats.GLUED_MARKER, formats.DRIVER_REPEAT)
+_HEADERS = (formats.CPP, formats.PYTHON, formats.PAIRS, formats.SERVE, formats.LOGGING, formats.ABSL,
+            formats.DATED, formats.GLUED_MARKER, formats.DRIVER_REPEAT)
 _EXACT = r" timestamp_ns=(?P<timestamp_ns>[0-9]{19})$"
 """The end of an F2b entry of a driver that is not connected yet: it has no ids."""
 
@@ -87,7 +87,11 @@ class _Config:
                     self.ray_input(source, grouping, chosen)
             return script
         parser = ""
-        if source.multiline:
+        if source.continuation:
+            parser = f"shipgen_{source.name}"
+            self.parsers[parser] = {"start": "^", "unless": "", "next": source.continuation,
+                                    "timeout": common.FLUSH_MS}
+        elif source.multiline:
             parser = f"shipgen_{source.name}"
             start = source.multiline.start
             self.parsers[parser] = {"start": start, "unless": start, "anchored": False,
@@ -100,6 +104,7 @@ class _Config:
             "root": len(self.pipeline.collector.root.rstrip("/").encode()),
             "exclude": [inventory.glob_regex(glob) for glob in source.exclude],
             "json": source.format == "json", "regex": source.regex, "groups": groups,
+            "component": source.component or None, "pairs": source.pairs,
             "time": source.time.field if source.time else None, "layout": layout,
             "digits": common.EPOCH_DIGITS.get(layout, 0), "message": "message" in groups,
         }
@@ -193,16 +198,17 @@ class _Config:
     def redaction(self, options: Mapping[str, Any]) -> dict[str, Any]:
         text = str(options.get("with", "[redacted]"))
         number = len(self.redactions) + 1
+        instead = text if common.any_field(self.pipeline) else None
         if "pattern" in options:
             self.redactions.append({"regex": self.regex(options["pattern"]), "with": text, "keeps": False})
-            return {"number": number, "on_json_text": False}
+            return {"number": number, "on_json_text": False, "instead": instead}
         kind = redactions.KINDS[options["kind"]]
         found = {"regex": self.regex(kind.regex), "keeps": kind.keeps}
         self.redactions.append({**found, "with": kind.before + text + kind.after})
         if kind.on_json_text:
             text = json.dumps(text, ensure_ascii=False)[1:-1]
             self.redactions.append({**found, "with": kind.before + text + kind.after})
-        return {"number": number, "on_json_text": kind.on_json_text}
+        return {"number": number, "on_json_text": kind.on_json_text, "instead": instead}
 
     def condition(self, condition: dict[str, Any]) -> dict[str, Any]:
         """A condition with the places of its regexes in the script. `extra` is no text."""
@@ -260,7 +266,7 @@ class _Config:
         return {
             "type": "loki", "late": options["late"], "line": options["line"],
             "static": list(labels["static"].items()), "label_fields": labels["fields"], "metadata": metadata,
-            "not_metadata": away if len(away) < len(metadata) else None,
+            "not_metadata": away if len(away) < len(metadata) and not common.any_field(self.pipeline) else None,
             "plain": ["cluster", "component", "level", "node", "source", "stream", "time_source"],
             "max_behind": common.max_behind(options["server"]), "max_ahead": common.MAX_AHEAD,
             "max_line_size": None if common.lines_fit(self.pipeline, options) else options["server"]["max_line_size"],
@@ -319,6 +325,7 @@ class _Config:
             "regexes": list(self.regexes), "redactions": self.redactions, "limits": self.limits,
             "chains": self.chains, "shapes": self.shapes, "variants": self.variants, "single": self.single,
             "objects": any(s["type"] != "loki" or s["line"] == "json" for s in self.shapes),
+            "words": next((common.words(s) for s in pipeline.sources if s.pairs), None), "reserved": verl.RESERVED,
             "fields": [f for f in common.possible_fields(pipeline) if f != "time"], "failed_name": FAILED,
         }
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from shipgen.catalog import formats, ray, redactions
+from shipgen.catalog import formats, ray, redactions, verl
 from shipgen.diagnostics import Severity
 from shipgen.pipeline.conditions import ALWAYS
 from shipgen.pipeline.model import Pipeline, Rule, SecretRef, Sink, Source
@@ -41,6 +41,7 @@ class _Config:
         self.version = release(version)
         self.state = common.state_dir(pipeline, "fluentd")
         self.env: set[str] = set()
+        self.pairs = common.any_field(pipeline)
         self.sources: list[dict[str, Any]] = []
         self.programs: list[dict[str, Any]] = []
         for source in pipeline.sources:
@@ -49,7 +50,7 @@ class _Config:
             else:
                 self.file_source(source)
         shared, rest = common.shared_rules(pipeline)
-        self.rules = [rule_program(rule) for rule in shared]
+        self.rules = [rule_program(rule, pairs=self.pairs) for rule in shared]
         self.routes = [
             {"tag": f"{s.name}.*", "sinks": [k.name for k in pipeline.sinks if s.name in k.sources]}
             for s in pipeline.sources
@@ -98,8 +99,10 @@ class _Config:
             }})
 
     def file_source(self, source: Source) -> None:
-        grouping = {}
-        if source.multiline:
+        grouping: dict[str, Any] = {}
+        if source.continuation:
+            grouping = {"regex": source.continuation, "begins": "not_found", "joins_head": True}
+        elif source.multiline:
             grouping = {"regex": source.multiline.start, "begins": "found", "flush": source.multiline.timeout}
         exclude = [glob.replace("%", "%%") for glob in source.exclude]
         tag = self.tail(source, "file", list(source.paths), exclude=exclude, **grouping)
@@ -110,6 +113,7 @@ class _Config:
             "time_field": source.time.field if source.time else "", "layout": layout,
             "digits": len(str(common.EPOCHS.get(layout, 1))) - 1,
             "max_lines": source.multiline.max_lines if source.multiline else None, "events": False,
+            **(words(source) if source.pairs else {}), "component": source.component or None,
         }})
 
     def entry(self, source: Source) -> dict[str, Any]:
@@ -125,7 +129,7 @@ class _Config:
     # -- sinks --------------------------------------------------------------------------------------------------------
 
     def sink(self, sink: Sink, rest: Iterable[Rule]) -> dict[str, Any]:
-        rules = [rule_program(r) for r in rest if r.sinks is None or sink.name in r.sinks]
+        rules = [rule_program(r, pairs=self.pairs) for r in rest if r.sinks is None or sink.name in r.sinks]
         if sink.when != ALWAYS:
             unless = ruby_condition({"kind": "not", "of": condition_context(sink.when)})
             rules.append({"name": f"when:{sink.name}", "action": "drop", "when": unless, "options": {}})
@@ -143,8 +147,8 @@ def ruby_condition(condition: dict[str, Any]) -> dict[str, Any]:
     return {**condition, "of": ruby_condition(of)} if of else condition
 
 
-def rule_program(rule: Rule) -> dict[str, Any]:
-    """A rule as its filter reads it."""
+def rule_program(rule: Rule, *, pairs: bool = False) -> dict[str, Any]:
+    """A rule as its filter reads it; with ``pairs`` a redaction looks after fields that were read from pairs."""
     options: dict[str, Any] = dict(rule.options)
     if rule.action == "sample":
         options = {"rate": options["rate"], "by": options.get("by", "")}
@@ -153,7 +157,7 @@ def rule_program(rule: Rule) -> dict[str, Any]:
     elif rule.action == "add":
         options = {"fields": options}
     elif rule.action == "redact":
-        options = redaction(options)
+        options = redaction(options) | ({"pair": options.get("with", "[redacted]")} if pairs else {})
     elif rule.action == "drop":
         options = {}
     when = ruby_condition(condition_context(rule.when))
@@ -169,6 +173,13 @@ def redaction(options: Mapping[str, Any]) -> dict[str, Any]:
     in_json = json.dumps(text, ensure_ascii=False)[1:-1]
     return {"regex": ruby_source(kind.regex), "with": [kind.before, text + kind.after], "keeps": kind.keeps,
             "with_json": [kind.before, in_json + kind.after], "on_json_text": kind.on_json_text}
+
+
+def words(source: Source) -> dict[str, Any]:
+    """How pairs and words of VeRL's events become fields."""
+    found = common.words(source)
+    prose = [[field, event, ruby_source(regex)] for field, event, _, regex in found["prose"]]
+    return {"pair": ruby_source(found["pair"]), "prose": prose}
 
 
 def gems(pipeline: Pipeline, version: str) -> list[tuple[str, tuple[str, ...]]]:
@@ -187,7 +198,8 @@ def plugin_facts() -> dict[str, Any]:
         "regexes": [
             ("ANSI", formats.ANSI), ("MARKER", formats.MARKER), ("GLUED_MARKER", formats.GLUED_MARKER),
             ("DRIVER_REPEAT", formats.DRIVER_REPEAT), ("CPP", formats.CPP), ("PYTHON", formats.PYTHON),
-            ("SERVE", formats.SERVE), ("ABSL", formats.ABSL), ("DATED", formats.DATED), ("PAIRS", formats.PAIRS),
+            ("SERVE", formats.SERVE), ("LOGGING", formats.LOGGING), ("ABSL", formats.ABSL), ("DATED", formats.DATED),
+            ("PAIRS", formats.PAIRS),
             ("PAIRS_TIME", r" timestamp_ns=(?P<timestamp_ns>[0-9]{19})$"),
             ("LEVEL_WORD", formats.LEVEL_WORD), ("STAMP", rf"^{date}(?:[.,][0-9]{{1,9}})?$"),
             ("GLOG", r"^[0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?$"),
@@ -195,7 +207,7 @@ def plugin_facts() -> dict[str, Any]:
         ],
         "tqdm": formats.TQDM, "levels": list(formats.LEVELS.items()), "json_level": formats.JSON_LEVEL,
         "json_fields": common.json_fields(), "json_consumed": common.json_consumed(events=False),
-        "pair_fields": [k for k in formats.JSON_IDS if k != "submission_id"],
+        "no_pairs": verl.RESERVED, "pair_fields": [k for k in formats.JSON_IDS if k != "submission_id"],
     }
 
 

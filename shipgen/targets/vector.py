@@ -67,7 +67,10 @@ class _Config:
             return
         exclude, too_deep = exclusions(source)
         self.file_source(source, source.name, list(source.paths), exclude)
-        if source.multiline:
+        if source.continuation:
+            self.sources[-1] |= {"mode": "continue_through", "start": "^", "condition": source.continuation,
+                                 "timeout_ms": common.FLUSH_MS}
+        elif source.multiline:
             self.sources[-1] |= {
                 "mode": "halt_before", "start": source.multiline.start, "condition": source.multiline.start,
                 "timeout_ms": source.multiline.timeout,
@@ -166,7 +169,7 @@ class _Config:
             "pair_fields": _ID_FIELDS, "header_fields": _FROM_HEADERS,
             "cpp": with_header_group(formats.CPP), "python": with_header_group(formats.PYTHON),
             "serve": with_header_group(formats.SERVE), "absl": with_header_group(formats.ABSL),
-            "dated": formats.DATED, "pairs": formats.PAIRS,
+            "logging": with_header_group(formats.LOGGING), "dated": formats.DATED, "pairs": formats.PAIRS,
         }
 
     def file_program(self, source: Source) -> dict[str, Any]:
@@ -177,7 +180,8 @@ class _Config:
         root = self.pipeline.collector.root.rstrip("/")
         return {
             **self.json_fields(events=False), **self.zone(), **self.node(),
-            "source": source.name, "cluster": self.pipeline.cluster, "root": len(root.encode()),
+            "source": source.name, "component": source.component, "cluster": self.pipeline.cluster,
+            "root": len(root.encode()), **common.words(source),
             "mark": self.marked.get(source.name),
             "max_entry": source.max_entry, "max_line": source.max_line,
             "max_lines": source.multiline.max_lines if source.multiline else None,
@@ -230,7 +234,8 @@ class _Config:
             self.remap(id_, inputs, "vector/add.vrl.j2", {"when": when, "fields": list(options.items())}, role="rule")
         else:
             program: dict[str, Any] = {
-                "redactions": [{"when": condition_context(r.when), **redaction(r.options)} for r in rules]
+                "redactions": [{"when": condition_context(r.when), **redaction(r.options)} for r in rules],
+                "pairs": common.any_field(self.pipeline), "reserved": common.RESERVED,
             }
             self.remap(id_, inputs, "vector/redact.vrl.j2", program, role="rule", fail_closed=True)
             program = {"marked": bool(self.marked)}
@@ -255,9 +260,10 @@ class _Config:
         options = sink.options
         labels, server = options["labels"], options["server"]
         metadata = common.loki_metadata(options)
+        any_field = common.any_field(self.pipeline)
         taken_away = ["timestamp", *(f for f in common.possible_fields(self.pipeline) if f not in (*metadata, "time"))]
         return {
-            "not_metadata": taken_away if len(taken_away) < len(metadata) else None,
+            "not_metadata": taken_away if len(taken_away) < len(metadata) and not any_field else None,
             "late": options["late"], "line": options["line"], "static": list(labels["static"].items()),
             "label_fields": labels["fields"], "metadata": metadata,
             "protobuf": vector_sinks.compression(sink)[0] == "snappy",
@@ -314,13 +320,13 @@ def redaction(options: Mapping[str, Any]) -> dict[str, Any]:
     JSON."""
     text = str(options.get("with", "[redacted]"))
     if "pattern" in options:
-        return {"regex": options["pattern"], "with": text.replace("$", "$$"), "on_json_text": False}
+        return {"regex": options["pattern"], "with": text.replace("$", "$$"), "instead": text, "on_json_text": False}
     kind = redactions.KINDS[options["kind"]]
 
     def replacement(text: str) -> str:
         return ("${1}" if kind.keeps else "") + (kind.before + text + kind.after).replace("$", "$$")
 
-    return {"regex": kind.regex, "with": replacement(text), "on_json_text": kind.on_json_text,
+    return {"regex": kind.regex, "with": replacement(text), "instead": text, "on_json_text": kind.on_json_text,
             "with_json": replacement(json.dumps(text, ensure_ascii=False)[1:-1])}
 
 

@@ -115,11 +115,6 @@ def test_a_sink_of_later_is_refused_once(monkeypatch: pytest.MonkeyPatch) -> Non
     assert not choice.renders
 
 
-def test_a_source_of_later_is_refused_once() -> None:
-    choice = judged(policy(sources={"engine": {"type": "verl", "paths": ["/a"], "start": "end"}}))
-    assert [(d.code, d.path) for d in choice.diagnostics] == [("not-yet", "sources.engine")]
-
-
 def test_a_value_that_is_not_there_is_refused_with_a_way_out() -> None:
     loki = {"type": "loki", "endpoint": "http://l", "buffer": {"max_size": "1GiB", "when_full": "drop_oldest"}}
     (found,) = judged(policy(sinks={"loki": loki})).diagnostics

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shipgen.catalog import formats, ray, record
+from shipgen.catalog import formats, ray, record, verl
 from shipgen.pipeline import conditions
 from shipgen.pipeline.conditions import ALWAYS, NEVER, Condition
 from shipgen.pipeline.model import Pipeline, Rule, SecretRef, Sink, Source
@@ -51,6 +51,8 @@ NOT_REDACTED = ("time", "time_source", "entry_time", "parse_error", "truncated",
 CLOSED = ("level", "component", "source", "cluster", "node", "stream", "parse_error", "truncated", "time_source")
 """Fields whose values shipgen or the policy fixes."""
 
+ALWAYS_THERE = ("raw", "message", "json")
+"""What `line` can be."""
 _ID_FIELDS = tuple(k for k in formats.JSON_IDS if k != "submission_id")
 _SHARED = ("multiline", "regex", "replace", "template", "logfmt", "structured_metadata", "static_labels", "labels")
 _TRUE: dict[str, Any] = {"kind": "all", "of": []}
@@ -114,11 +116,18 @@ class Job:
         sent = {*options["labels"]["fields"], *common.loki_metadata(options), options["line"]}
         return sent | self.read() | set(common.possible_fields(self.pipeline) if options["line"] == "json" else ())
 
+    def pairs(self) -> list[str]:
+        """Fields that a pair of VeRL's may give, of those that somebody sees. Promtail makes no others."""
+        if not self.source.pairs:
+            return []
+        taken = {*verl.RESERVED, *ALWAYS_THERE, *common.regex_groups(self.source)}
+        return sorted(f for f in self.wanted() if f not in taken)
+
     def targets(self) -> Iterator[dict[str, Any]]:
         """What is read: a glob each, with what is known beforehand as labels, which stages make values of."""
         node = self.pipeline.collector.node
         known = {"source": self.source.name, "cluster": self.pipeline.cluster,
-                 "node": node if isinstance(node, str) else None}
+                 "component": self.source.component or None, "node": node if isinstance(node, str) else None}
         if not self.families:
             exclude = union(list(self.source.exclude)) if self.source.exclude else ""
             yield {"path": union(list(self.source.paths)), "labels": _present(known), "exclude": exclude}
@@ -250,8 +259,9 @@ class _Build:
         if source.on_long_line == "skip":
             job.drop("long-line", longer_than=source.max_line)
         start, wait = "", common.FLUSH_MS
-        if grouping is ray.Grouping.USER:
-            job.regex("^(?P<S_more>)" + formats.CONTINUATION[1:])
+        continuation = formats.CONTINUATION if grouping is ray.Grouping.USER else source.continuation
+        if continuation:
+            job.regex("^(?P<S_more>)" + continuation[1:])
             job.template("mark", "S_marked", mark=MARK)
             job.output("S_marked")
             start = UNMARKED
@@ -268,7 +278,7 @@ class _Build:
             if any(k["markers"] for k in job.kinds):
                 job.replace(f"(?m)({regexes.without_groups(formats.GLUED_MARKER.removeprefix('(?m)'))})")
         job.template(
-            "shape", "S_shaped", mark=MARK if grouping is ray.Grouping.USER else "", lines=bool(start),
+            "shape", "S_shaped", mark=MARK if continuation else "", lines=bool(start),
             tqdm=formats.TQDM, control=rf"{control}(?:\n|$)", trailing=rf"(?:\n{BLANK}*)+$",
             leading=rf"^(?:{BLANK}*\n)+", white=" \t\r\n\f\v", nothing=NOTHING,
         )
@@ -320,6 +330,21 @@ class _Build:
         job.regex(f"(?P<S_hit>)(?:{pattern})", "S_first")
         for group in common.regex_groups(source):
             job.template("group", group, field=group)
+        self.pairs()
+
+    def pairs(self) -> None:
+        """Fields that pairs or words of the message's first line give; those of the policy's groups stay."""
+        job, names = self.job, self.job.pairs()
+        if not names:
+            return
+        text = "S_message" if "(?P<message>" in job.source.regex else "S_first"
+        job.template("copy", "S_pairs", when=_TRUE, field=text)
+        words = [prose for prose in verl.PROSE if prose.field in names]
+        for prose in words:
+            job.regex(prose.regex.replace("(?P<", "(?P<S_word_"), "S_pairs")
+        job.template("pairs", "S_found", names=names, pair=regexes.without_groups(verl.PAIR),
+                     words=[(prose.field, prose.event, f"S_word_{prose.field}") for prose in words])
+        job.logfmt("S_found", names)
 
     def headers(self) -> None:
         """Text headers. The date alone comes first, since a header that begins with a date says more."""
@@ -330,6 +355,7 @@ class _Build:
         job.regex(regexes.named(formats.DATED))
         for pattern, group in (
             (formats.PYTHON, "S_python"), (formats.CPP, cpp), (formats.SERVE, serve), (formats.ABSL, "S_header"),
+            *([(formats.LOGGING, "S_header")] if any(f.grouping is ray.Grouping.USER for f in job.families) else []),
         ):
             seen = "message" in self.wanted or group != "S_header"
             expression = regexes.header(pattern, group) if seen else regexes.named(pattern)
@@ -347,7 +373,8 @@ class _Build:
         job, reading = self.job, self.reading
         f = reading.program(job)
         job.template("entry", "S_entry", **f)
-        own = ("time", "raw", "message", "extra", *(common.regex_groups(job.source) if job.source.regex else ()))
+        groups = common.regex_groups(job.source) if job.source.regex else ()
+        own = ("time", "raw", "message", "extra", *job.pairs(), *groups)
         job.logfmt("S_entry", [*(n for n in record.FIELDS if n not in own), "S_ok", "S_rest", "S_t", "S_late",
                                "S_extra", *reading.redacted])
         job.add("timestamp", source="S_t", format="UnixNs")
@@ -432,11 +459,14 @@ class _Build:
             job.output(f"S_json_{name}")
             self.counters.append((f"redaction_failed_{_identifier(job.name)}_{name}_total", f"S_json_{name}"))
         fields = [f for f in common.possible_fields(job.pipeline) if f in self.wanted and f not in NOT_REDACTED]
+        fields += [f for f in job.pairs() if f not in fields]
         if when == ALWAYS:
             for one in fields:
                 job.replace(how["expression"], how["text"], one)
         else:
             self.redact_copies(f"S_{name}_", context, fields, how)
+        for one in job.pairs():
+            job.template("pair_gone", one, field=one, **{"with": how["text"]})
 
     def redact_copies(self, prefix: str, when: dict[str, Any], fields: list[str], how: dict[str, Any]) -> None:
         """Fields only where a condition holds: copied under other names there, redacted, and copied back."""
@@ -483,10 +513,13 @@ class _Build:
         job, options = self.job, self.job.sink.options
         bare = ("truncated", "parse_error", "sample_rate")
         left_out = ("raw", "message", "time", "extra", *options["labels"]["fields"])
-        fields = [f for f in common.possible_fields(job.pipeline) if f not in left_out]
+        possible = dict.fromkeys([*common.possible_fields(job.pipeline), *job.pairs()])
+        fields = [f for f in possible if f not in left_out]
         job.template("line", "S_line", fields=[f for f in fields if f not in bare],
                      bare=[f for f in fields if f in bare], json=self.reading.json, ansi=formats.ANSI,
-                     consumed=common.json_consumed(events=self.reading.events), strings=JSON_STRING, **ODD_NUMBERS)
+                     consumed=common.json_consumed(events=self.reading.events), strings=JSON_STRING, **ODD_NUMBERS,
+                     pair=regexes.without_groups(verl.PAIR) if job.source.pairs else "",
+                     known=[*fields, *verl.RESERVED, *options["labels"]["fields"]])
         for flag, source in ((True, "truncated"), (False, "S_line")):
             job.template("long", source, flag=flag, max=options["server"]["max_line_size"], broken=BROKEN)
 
@@ -499,8 +532,8 @@ def build(pipeline: Pipeline, sink: Sink) -> list[Job]:
             continue
         alike: dict[Any, Job] = {}
         for family in source.families or (None,):
-            known = {"source": source.name, "component": family.component if family else None,
-                     "cluster": pipeline.cluster}
+            component = family.component if family else source.component or None
+            known = {"source": source.name, "component": component, "cluster": pipeline.cluster}
             when = conditions.partial(sink.when, known)
             if when == NEVER:
                 continue

@@ -1,0 +1,76 @@
+"""How VeRL writes: the engine worker's log of the articles, and the lines and metrics of the open-source package.
+
+The articles show events and their prefixes but no whole line, so a line is taken as: optional time, optional level,
+then the event in brackets, then text with `key=value` pairs; a policy's `format` says it otherwise. The open-source
+package (`verl` 0.9, `verl/utils/tracking.py`) writes its metrics as JSON, an object a line, and its modules' lines as
+`LEVEL:time:message`. The regexes are of the subset that RE2, Onigmo and Rust read alike.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from shipgen.catalog import formats, record
+
+DIALECTS: Final = ("engine_worker", "upstream")
+EVENTS: Final = ("DISPATCH", "MEM", "NET", "CHECKPOINT")
+"""Task assignment and queueing; heap and GC; timeouts of sessions; locks of checkpoints."""
+
+COMPONENTS: Final = {"engine_worker": "engine_worker", "upstream": "verl"}
+"""Field `component` by dialect."""
+
+ENGINE_WORKER: Final = (
+    rf"^(?:\[?(?P<time>{formats.DATE}(?:[.,][0-9]{{1,9}})?)\]?[ \t]+)?"
+    r"(?:\[?(?P<level>TRACE|DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)[\]:]?[ \t]+)?"
+    rf"(?:\[(?P<event>{'|'.join(EVENTS)})\][ \t]*)?(?P<message>.*)$"
+)
+"""An engine worker's line. It matches any line: what is not there gives no field."""
+
+CONTINUATION: Final = f"{formats.CONTINUATION[:-1]}|Caused by: )"
+"""A line that belongs to the line before it: as where Ray's users write, and the cause in a trace of Java."""
+
+PAIR: Final = (
+    r"(?:^|[ \t,;(\[{])(?P<key>[A-Za-z_][A-Za-z0-9_]{0,63})="
+    r"(?:\"(?P<quoted>[^\"\n]*)\"|(?P<value>[^ \t\r\n,;()\[\]{}\"]+))"
+)
+"""A `key=value` pair in the first line of a message. The first pair of a key counts; an empty value gives no field."""
+
+RESERVED: Final = (
+    "time", "time_source", "entry_time", "parse_error", "truncated", "message", "raw", "level", "source", "component",
+    "node", "session", "file", "stream", "cluster", "event", "extra", "timestamp", "sample_rate",
+)
+"""Keys of pairs that stay text: shipgen sets these fields itself (`timestamp` is Vector's)."""
+
+
+class Prose(NamedTuple):
+    """A field that is read from words where no pair gives it; in lines of one event, or (empty) in all. ``regex`` has
+    one group, which is called like the field; ``word`` (if any) stands in every text that it matches."""
+
+    field: str
+    event: str
+    word: str
+    regex: str
+
+
+_NUMBER = r"[0-9]+(?:\.[0-9]+)?"
+
+PROSE: Final = (
+    Prose("heap_pct", "MEM", "eap usage", rf"[Hh]eap usage:? (?P<heap_pct>{_NUMBER}) ?%"),
+    Prose("threshold_pct", "MEM", "threshold", rf"threshold:? (?P<threshold_pct>{_NUMBER}) ?%"),
+    Prose("held_by", "", "held by ", r"held by (?P<held_by>[^ \t\r\n,;()]+)"),
+    Prose("session_id", "NET", "ession", r"[Ss]ession:? (?P<session_id>[A-Za-z0-9_.-]*[0-9][A-Za-z0-9_-]*)"),
+    Prose(
+        "status",
+        "DISPATCH",
+        "",
+        r"(?:^|[ \t(])(?P<status>queued|assigned|started|running|retrying|succeeded|completed|failed|rejected|timeout"
+        r"|cancelled)(?:[ \t\r,;:.)]|$)",
+    ),
+)
+"""`heap usage 89% (threshold 90%)`, `(held by worker-45)`: as in the articles; a session and a status as words."""
+
+FIELDS: Final = tuple(dict.fromkeys(["task_id", "session_id", "status", *(prose.field for prose in PROSE)]))
+"""Fields that the articles name; any other key of a pair is a field too."""
+
+OWN_FIELDS: Final = tuple(name for name in FIELDS if name not in record.FIELDS)
+"""Those of them that no other source has."""
