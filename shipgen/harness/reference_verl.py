@@ -131,10 +131,12 @@ def _pair(text: str, at: int) -> tuple[str, str, int] | None:
     return (key, value, scan.at) if scan.good else None
 
 
-def _number_behind(text: str, word: str) -> str:
+def _number_behind(text: str, *words: str) -> str:
     """The number in `word 89%` or `word: 89 %`."""
-    at = text.find(word)
-    while at >= 0:
+    for at in range(len(text)):
+        word = next((one for one in words if text.startswith(one, at)), "")
+        if not word:
+            continue
         scan = reference.Scanner(text)
         scan.at = at + len(word)
         scan.maybe(":")
@@ -146,14 +148,13 @@ def _number_behind(text: str, word: str) -> str:
         scan.maybe(" ")
         if scan.literal("%"):
             return number
-        at = text.find(word, at + 1)
     return ""
 
 
 def _words(text: str, event: str) -> dict[str, str]:
     found = {}
     if event == "MEM":
-        found["heap_pct"] = _number_behind(text, "heap usage") or _number_behind(text, "Heap usage")
+        found["heap_pct"] = _number_behind(text, "heap usage", "Heap usage")
         found["threshold_pct"] = _number_behind(text, "threshold")
     if event == "NET":
         found["session_id"] = _session(text)

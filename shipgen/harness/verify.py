@@ -36,7 +36,7 @@ _PATIENCE_S = 20.0
 _RESTARTS = 10
 
 #: Types of sources whose records a reference knows.
-_COMPARED = ("ray", "file")
+_COMPARED = ("ray", "file", "verl")
 
 Progress = Callable[[str], None]
 #: A bundle's files by their path, for a pipeline.

@@ -450,9 +450,7 @@ _MULTILINE = Key(
                 example=r"^\d{4}-",
             ),
             "max_lines": Key(_integer(1, 100_000), "Lines that one entry may hold.", default=500),
-            "timeout": Key(
-                DURATION, "Pause after which an entry is complete although none follows.", default="3s"
-            ),
+            "timeout": Key(DURATION, "Pause after which an entry is complete although none follows.", default="3s"),
         }
     ),
     "Joins lines into entries.",

@@ -12,7 +12,7 @@ import pytest
 import re2
 import vrl_python
 
-from shipgen.catalog import formats
+from shipgen.catalog import formats, verl
 from shipgen.policy import model
 from shipgen.rendering.quoting import vrl_regex
 
@@ -21,7 +21,16 @@ TREES = Path(__file__).parents[1] / "data" / "ray-logs"
 REGEXES = {
     name: value for name, value in vars(formats).items()
     if name.isupper() and isinstance(value, str) and name not in ("DATE", "TQDM")
+} | {
+    "verl": verl.ENGINE_WORKER, "verl-continuation": verl.CONTINUATION, "verl-pair": verl.PAIR,
+    **{f"verl-{prose.field}": prose.regex for prose in verl.PROSE},
 }
+VERL = [
+    "WARNING:2026-12-01 05:00:00,123:rollout is slow", "Caused by: a.b.C: d", "[MEM] heap usage 89% (threshold 90%)",
+    "2026-12-01 05:00:00,123 WARN [CHECKPOINT] task_id=3827 waiting for lock (held by worker-45)",
+    "[2026-12-01 05:00:00.1] [ERROR]: [NET] session 7f3a.2. peer=\"a b\",x={y}", "INFO\t[DISPATCH]task_id=1 failed\r",
+    "[DISPATCH] faıled task_ıd=1 é=1 a=é", "x=" + "y" * 5_000, "held by " * 2_000,
+]
 HOSTILE = [
     "", " ", "\t", "\r", "x\r", "\x00", "{\"\x00\"}", "\x1b[", ":job_id:", "text:task_name:f",
     "2026-12-01 05:00:00 INFO中文", "2026-12-01 05:00:00 INFOé", "2026-12-01 05:00:00 INFO\r",
@@ -34,7 +43,7 @@ HOSTILE = [
 
 @cache
 def lines() -> list[str]:
-    found = set(HOSTILE)
+    found = {*HOSTILE, *VERL}
     for path in TREES.rglob("*"):
         if path.is_file() and not path.is_symlink():
             found.update(path.read_bytes().decode("utf-8", "replace").split("\n"))
@@ -49,9 +58,12 @@ def rust(pattern: str) -> list[list[str] | None]:
         "  if err == null { found } else { null }\n"
         "}"
     )
-    count = re2.compile(pattern).groups + 1
+    # numbers of groups are no use: Vector's count leaves out those that took no part
+    names = [name for _, name in sorted((i, n) for n, i in re.compile(pattern).groupindex.items())]
+    assert len(names) == re.compile(pattern).groups or not names
+    keys = ["0", *(names or map(str, range(1, re2.compile(pattern).groups + 1)))]
     result = vrl_python.VRLRuntime.run(program, {"lines": lines()}, "UTC").runtime_result
-    return [None if r is None else [r.get(str(i)) or "" for i in range(count)] for r in result]
+    return [None if r is None else [r.get(key) or "" for key in keys] for r in result]
 
 
 def groups(match: re.Match[str] | None, count: int) -> list[str] | None:

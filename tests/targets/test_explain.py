@@ -341,9 +341,9 @@ def test_value_used_and_way_out(told: Any) -> None:
 
 
 def test_a_target_that_cannot(told: Any) -> None:
-    page = told(sources={"v": {"type": "verl", "paths": ["/v.log"]}})
+    page = told({"buffer": {"when_full": "drop_oldest"}})
     assert "nothing, since it cannot" in page.line("Writes: ")
-    assert "Way out: use type: file" in page.line("`sources.v`: not yet: ")
+    assert "Way out: use block or drop_newest" in page.line("`sinks.loki.buffer.when_full`: unsupported: ")
 
 
 def test_versions(told: Any) -> None:

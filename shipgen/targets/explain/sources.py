@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from shipgen.catalog import ray
+from shipgen.catalog import ray, verl
 from shipgen.catalog.ray import Family, Grouping
 from shipgen.pipeline import rotation
 from shipgen.pipeline.model import Pipeline, Source
@@ -12,7 +12,7 @@ from shipgen.policy import Policy
 from shipgen.targets.explain.wording import Page, code, count, duration, listing, size
 from shipgen.targets.plan import Choice
 
-_KINDS = {"ray": "the logs of Ray's sessions", "verl": "engine worker logs of VeRL", "file": "other files"}
+_KINDS = {"ray": "the logs of Ray's sessions", "verl": "logs of VeRL", "file": "other files"}
 
 _STARTS = {
     Grouping.HEADER: "at a line that begins with a header of Ray's or a date, or that is a JSON object; all lines up "
@@ -180,9 +180,9 @@ def _files(page: Page, source: Source) -> None:
     page.fact("Files", " ".join(code(p) for p in source.paths))
     if source.exclude:
         page.fact("But not", " ".join(code(p) for p in source.exclude))
-    if source.type == "verl":
-        return
     start = "at each line"
+    if source.continuation:
+        start = f"{_STARTS[Grouping.USER].removesuffix(')')}, or the cause in a trace of Java)"
     if source.multiline:
         start = (
             f"at a line that matches {code(source.multiline.start)}; it holds at most "
@@ -195,7 +195,16 @@ def _files(page: Page, source: Source) -> None:
         "json": "as a JSON object",
         "regex": f"by {code(source.regex)}",
     }
+    if source.regex == verl.ENGINE_WORKER:
+        forms["regex"] = f"an optional time, an optional level, an event ({listing(verl.EVENTS)}) in brackets, text"
     page.fact("It is read", forms[source.format])
+    if source.pairs:
+        page.fact(
+            "Fields",
+            "every `key=value` pair in the first line of a message; where no pair has them, "
+            f"{listing([code(prose.field) for prose in verl.PROSE])} by their words, as in "
+            f"{code('heap usage 89% (threshold 90%)')} and {code('held by worker-45')}",
+        )
     if source.time:
         page.fact("Its time", f"the group {code(source.time.field)}, written as {source.time.layout}")
     elif source.format == "json":
