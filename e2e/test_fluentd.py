@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,8 +18,9 @@ from policies import POLICY, TREES, Run
 from shipgen.harness import report
 from shipgen.harness.replay import copy_tree
 from shipgen.harness.runners import LocalRunner
-from shipgen.harness.verify import Render, Report, Scenario, StaticTree, verify
+from shipgen.harness.verify import Render, Report, Scenario, Stage, StaticTree, verify
 from shipgen.pipeline import resolve
+from shipgen.pipeline.model import Pipeline
 from shipgen.policy import load
 from shipgen.rendering import bundle
 from shipgen.targets import plan
@@ -98,6 +101,63 @@ def test_files_of_other_sources(run: Run, tmp_path: Path) -> None:
     found = run(StaticTree(node), POLICY.replace("sources: {ray: {type: ray}}\n", others.FILES))
     assert found.ok, report.written(found, "text")
     assert found.sinks["loki"].expected == 193 + 21 + 30
+
+
+class Counted:
+    """Lines of a raylet, and what Fluentd's own metrics say once they were read."""
+
+    name = "rules and metrics"
+
+    def __init__(self) -> None:
+        self.metrics = ""
+
+    def before(self, stage: Stage) -> None:
+        stage.writer.new_session()
+        for number in range(30):
+            level = "IW"[number % 2]
+            stage.writer.write("raylet.out", f"[2026-12-01 05:36:23,{number:03} {level} 1 2] a.cc:1: line {number}")
+
+    def during(self, stage: Stage) -> None:
+        time.sleep(6)
+        with urllib.request.urlopen(f"http://127.0.0.1:{stage.pipeline.collector.metrics_port}/metrics") as answer:
+            self.metrics = answer.read().decode()
+
+    def truth(self, stage: Stage) -> Path:
+        return stage.writer.ledger
+
+
+def test_what_rules_drop_is_counted_under_their_names(run: Run) -> None:
+    rules = ("parsing: {timezone: UTC, rules: ["
+             "{name: infos, when: {level: info}, drop: true},"
+             "{name: few, limit: {records: 5, per: 1h}}]}")
+    counted = Counted()
+    found = run(counted, POLICY.replace("parsing: {timezone: UTC}", rules))
+    assert found.ok, report.written(found, "text")
+    for name, count in {"infos": 15, "few": 10}.items():
+        assert f'shipgen_rule_dropped_records_total{{rule="{name}"}} {count}.0' in counted.metrics, counted.metrics
+
+
+def test_a_redaction_that_fails_delivers_nothing_of_the_text(run: Run) -> None:
+    """A fault put into the plugin on purpose: the engine gives up on the pattern."""
+
+    def broken(render: Render) -> Render:
+        def rendered(pipeline: Pipeline) -> dict[str, bytes]:
+            files, place = render(pipeline), "fluentd/plugins/filter_shipgen_rule.rb"
+            begin = b"def hide(text, with = @options['with'])\n"
+            assert begin in files[place]
+            fault = b"raise Regexp::TimeoutError, 'on purpose' if text.include?('7')\n"
+            return {**files, place: files[place].replace(begin, begin + fault)}
+        return rendered
+
+    rules = 'parsing: {timezone: UTC, rules: [{name: r, when: {component: raylet}, redact: {pattern: "line"}}]}'
+    counted = Counted()
+    found = run(counted, POLICY.replace("parsing: {timezone: UTC}", rules), broken)
+    verdict = found.sinks["loki"]
+    assert (verdict.lost, verdict.duplicated, verdict.wrong) == (0, 0, 3), report.written(found, "text")
+    given = {e.what: e.given for e in verdict.examples}
+    assert given.pop("line") == "[redaction failed]"
+    assert given == {"pid": "", "caller": "", "thread": ""}
+    assert 'shipgen_redaction_failed_total{rule="r"} 3.0' in counted.metrics, counted.metrics
 
 
 def test_native_check_takes_what_is_rendered(tmp_path: Path) -> None:
