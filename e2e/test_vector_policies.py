@@ -36,6 +36,7 @@ def sink(settings: str) -> str:
 POLICIES = {
     "rules": sink("metadata: [session, file, pid, team, sample_rate, message]").replace("{timezone: UTC}", RULES),
     "json-line": sink("line: json"),
+    "json-line-cut": sink("line: json, server: {max_line_size: 2200B}"),
     "message-line": sink("line: message"),
     "labels": sink("labels: {fields: [component, file, pid, worker_id], allow_high_cardinality: true}"),
     "late-drop": sink("late: drop"),

@@ -194,6 +194,20 @@ def test_a_cut_entry_may_be_cut_elsewhere(tmp_path: Any) -> None:
     assert not found.agrees("x" * 90 + "z")
 
 
+def test_a_json_line_that_the_server_would_not_take_loses_ends_of_texts_and_nothing_else(tmp_path: Any) -> None:
+    texts = {"raw": "head " + "x" * 2000, "message": "x" * 2000}
+    found = one(tmp_path, "", "line: json, server: {max_line_size: 3KiB}", **texts)
+    whole = json.loads(found.line)
+    assert found.metadata["truncated"] == "true"
+    cut = {**whole, "truncated": True, "raw": texts["raw"][:700]}
+    assert found.agrees(json.dumps(cut))
+    for wrong in (whole, {**cut, "raw": "other"}, {**cut, "pid": "1"}, {**cut, "raw": "", "message": ""},
+                  {k: v for k, v in cut.items() if k != "pid"}):
+        assert not found.agrees(json.dumps(wrong)), wrong
+    assert not found.agrees(found.line[:3000])
+    assert one(tmp_path, "", "line: json, server: {max_line_size: 8KiB}", **texts).most is None
+
+
 @pytest.mark.parametrize(
     ("original", "given", "answer"),
     [

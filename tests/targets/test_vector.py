@@ -581,6 +581,18 @@ def test_lines_are_cut_to_what_the_server_takes(line: str) -> None:
     assert event["metadata"]["truncated"] in (True, "true")
 
 
+@pytest.mark.parametrize(("count", "limit"), [(100, 500), (400, 500), (5000, 1001)])
+def test_a_json_line_that_is_cut_is_still_an_object(count: int, limit: int) -> None:
+    text = f'{ENTRY}"{"é" * count}'
+    message = shaped(text, late="keep", line="json", server={"max_line_size": f"{limit}B"})["message"]
+    line = json.loads(message)
+    assert limit - 4 < len(message.encode()) <= limit
+    assert (line["truncated"], line["pid"]) == (True, "11309")
+    assert text.startswith(line["raw"])
+    assert text.endswith(line["message"]) == (count == 100)
+    assert ("low" + text.partition("low")[2]).startswith(line["message"])
+
+
 def test_late_entries() -> None:
     old, now = ENTRY.replace("2026", "2020"), "no header"
     event = shaped(old)

@@ -195,7 +195,8 @@ def _late(page: Page, options: Mapping[str, Any]) -> None:
 def _server(page: Page, options: Mapping[str, Any], longest: int) -> None:
     server = options["server"]
     fits = options["line"] != "json" and longest <= server["max_line_size"]
-    cut = "no line reaches it" if fits else "longer lines are cut to it and marked `truncated`"
+    what = "texts of longer lines" if options["line"] == "json" else "longer lines"
+    cut = "no line reaches it" if fits else f"{what} are cut to it and marked `truncated`"
     page.fact(
         "Assumed of the server",
         f"{code('max_chunk_age')} is {duration(server['max_chunk_age'])}; {code('max_line_size')} is "
