@@ -94,3 +94,22 @@ def test_what_loki_throws_away_in_silence(run: Run) -> None:
     assert found.discarded.get("too_far_behind", 0) > 0
     assert found.sinks["loki"].lost == found.discarded["too_far_behind"]
     assert not found.ok
+
+
+def test_a_redaction_that_fails_delivers_nothing_of_the_text(run: Run) -> None:
+    """With the program of one of two redactions broken, its records come without their text, and none is lost."""
+
+    def change(config: dict[str, Any]) -> None:
+        program = config["transforms"]["rule::runtime-env-vars+first"]
+        program["source"] = program["source"].replace('raw = (string(.raw) ?? "")', 'abort\n  raw = ""')
+
+    rules = ("parsing: {timezone: UTC, rules: ["
+             '{name: first, when: {component: raylet}, redact: {pattern: "Raylet"}},'
+             "{name: team, add: {team: x}},"
+             '{name: second, redact: {pattern: "nothing like this"}}]}')
+    found = run(TREE, POLICY.replace("parsing: {timezone: UTC}", rules), broken(change))
+    verdict = found.sinks["loki"]
+    assert verdict.delivered == verdict.expected, report.written(found, "text")
+    given = [e.given for e in verdict.examples if e.what in ("line", "extra")]
+    assert given
+    assert all("[redaction failed]" in text for text in given), given

@@ -197,30 +197,34 @@ class _Config:
         """Rules that hold for all sinks are shared; from the first one that does not, each sink has a chain of its
         own."""
         shared, rest = common.shared_rules(self.pipeline)
-        heads = dict(outputs)
+        heads, failed = dict(outputs), list[str]()
         for rules in steps(shared):
-            heads |= self.apply(rules, heads, "")
+            heads |= self.apply(rules, heads, "", failed)
         for sink in self.pipeline.sinks:
-            own = {name: heads[name] for name in sink.sources}
+            own, own_failed = {name: heads[name] for name in sink.sources}, list(failed)
             if self.marked and len(sink.sources) < len(heads):
                 of = {"kind": "from", "marks": [self.marked[name] for name in sink.sources]}
-                id_ = self.filter(f"from::{sink.name}", joined(own), of, role="from")
-                own = {name: [id_] for name in own}
+                id_ = self.filter(f"from::{sink.name}", joined(own) + failed, of, role="from")
+                own, own_failed = {name: [id_] for name in own}, []
             for rules in steps(rule for rule in rest if rule.sinks is None or sink.name in rule.sinks):
-                own = self.apply(rules, own, f"::{sink.name}")
-            inputs = joined(own)
+                own = self.apply(rules, own, f"::{sink.name}", own_failed)
+            inputs = joined(own) + own_failed
             if sink.when != ALWAYS:
                 inputs = [self.filter(f"when::{sink.name}", inputs, condition_context(sink.when), role="when")]
             self.sink(sink, inputs)
 
-    def apply(self, rules: Sequence[Rule], heads: Mapping[str, list[str]], suffix: str) -> dict[str, list[str]]:
-        """Adds one step behind the given outputs; gives the outputs behind it."""
+    def apply(
+        self, rules: Sequence[Rule], heads: Mapping[str, list[str]], suffix: str, failed: list[str]
+    ) -> dict[str, list[str]]:
+        """Adds one step behind the given outputs; gives the outputs behind it. What delivers records whose redaction
+        failed is added to ``failed``: past the rules that follow, since Vector compiles what lies behind two outputs
+        that meet again once for each way through them (`possible_definitions` in `src/topology/schema.rs`, 0.57, never
+        fills its cache): with eight in a row it took two minutes to start."""
         inputs = joined(heads)
         rule = rules[0]
         id_ = f"rule::{'+'.join(r.name for r in rules)}{suffix}"
         when, options = condition_context(rule.when), rule.options
         unless = {"kind": "not", "of": when}
-        after = [id_]
         if rule.action == "drop":
             self.filter(id_, inputs, unless, role="rule")
         elif rule.action == "sample":
@@ -239,9 +243,9 @@ class _Config:
             }
             self.remap(id_, inputs, "vector/redact.vrl.j2", program, role="rule", fail_closed=True)
             program = {"marked": bool(self.marked)}
-            after.append(self.remap(id_.replace("rule::", "failed::", 1), [f"{id_}.dropped"],
-                                    "vector/redaction_failed.vrl.j2", program, role="failed"))
-        return dict.fromkeys(heads, after)
+            failed.append(self.remap(id_.replace("rule::", "failed::", 1), [f"{id_}.dropped"],
+                                     "vector/redaction_failed.vrl.j2", program, role="failed"))
+        return {name: [id_] for name in heads}
 
     def sink(self, sink: Sink, inputs: list[str]) -> None:
         marked = bool(self.marked)
@@ -273,9 +277,7 @@ class _Config:
 
 
 def steps(rules: Iterable[Rule]) -> list[tuple[Rule, ...]]:
-    """Rules as they follow each other, neighbouring redactions as one. A redaction has two outputs that meet again
-    behind it, and Vector compiles what follows once for each way through them: with eight in a row it took two minutes
-    to start (`possible_definitions` in `src/topology/schema.rs`, 0.57, never fills its cache)."""
+    """Rules as they follow each other, neighbouring redactions as one program."""
     groups: list[tuple[Rule, ...]] = []
     for rule in rules:
         if rule.action == "redact" and groups and groups[-1][0].action == "redact":

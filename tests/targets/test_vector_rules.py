@@ -251,6 +251,20 @@ def test_rules_in_order_on_redacted_text() -> None:
     agree(rules, of_trees()[::4], metadata=["file", "seen"])
 
 
+def test_rules_have_one_way_in() -> None:
+    """With two, what lies behind would be compiled twice, for each redaction before it."""
+    rules = [{"name": f"{kind}{n}", **rule} for n in range(3) for kind, rule in (
+        ("r", {"redact": {"pattern": f"t{n}"}}), ("a", {"add": {f"f{n}": "x"}}))]
+    config = config_of(policy(parsing={"rules": rules}, sinks={"c": {"type": "console"}}))
+    steps = {id_: t["inputs"] for id_, t in config["transforms"].items() if id_.startswith("rule::")}
+    behind = [inputs for inputs in steps.values() if inputs[0].startswith("rule::")]
+    assert len(behind) == 5
+    assert all(len(inputs) == 1 for inputs in behind)
+    failed = {id_ for id_ in config["transforms"] if id_.startswith("failed::")}
+    assert len(failed) == 3
+    assert failed < set(config["transforms"]["shape::c"]["inputs"])
+
+
 def test_what_of_a_record_is_left_when_its_redaction_fails() -> None:
     config = config_of(policy(sinks={"c": {"type": "console"}}, cluster="c"))
     program = config["transforms"]["failed::runtime-env-vars"]["source"]

@@ -203,7 +203,7 @@ def test_rules_and_conditions_are_the_sinks_own() -> None:
         sources={"ray": {"type": "ray"}, "app": {"type": "file", "paths": ["/a"]}},
         parsing={"rules": [{"name": "no", "when": {"component": "worker"}, "drop": True, "sinks": ["a"]}]}))
     assert config["transforms"]["shape::b"]["inputs"] == ["when::b"]
-    assert config["transforms"]["shape::a"]["inputs"] == ["rule::no::a"]
+    assert config["transforms"]["shape::a"]["inputs"] == ["rule::no::a", "failed::runtime-env-vars"]
 
 
 # --- records ---
