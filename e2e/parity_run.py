@@ -21,6 +21,7 @@ from shipgen.diagnostics import Diagnostic, OutsideError, Severity
 from shipgen.harness.loki import FIRST_NS, Limits, LokiClient
 from shipgen.harness.replay import copy_tree, sessions_in
 from shipgen.harness.runners import LocalRunner, LokiHandle, TargetRun, tail
+from shipgen.harness.start import target_run
 from shipgen.pipeline import resolve
 from shipgen.policy import load
 from shipgen.rendering import bundle
@@ -86,7 +87,8 @@ class Laboratory:
         policy = load([str(cases[0].policy)])
         sinks = {sink: {"endpoint": self.loki.endpoint, "tenant": f"{number}-{sink}"} for sink in policy.data["sinks"]}
         changes = place / "here.yaml"
-        changes.write_text(json.dumps(_changes(root, state, self.runner.free_port(), sinks)))
+        here = _changes(root, state, self.runner.free_port(), sinks)
+        changes.write_text(json.dumps({**here, **self._relay(name)}))
         policy = load([str(cases[0].policy), str(changes)])
         pipeline = resolve(policy)
         choice = plan.choose(name, policy, pipeline)
@@ -95,17 +97,17 @@ class Laboratory:
         for case in cases:
             _lay_out(case, root, Path(f"{root}{pipeline.ray['temp_dir']}"))
         bundle.write(bundle.of(pipeline, [choice]), rendered)
-        (state / pipeline.name / name).mkdir(parents=True)
-        argv = choice.target.start_argv(str(rendered / choice.target.main_config), pipeline, choice.version)
-        run = TargetRun(
-            name=name, argv=argv, image="", bundle=rendered, state=state, logs=root, env={"TZ": ZONE},
-            ready=getattr(choice.target, "ready_line", ""),
-        )  # fmt: skip
-        outcome = Outcome({}, origin(choice.target, choice.version, argv, place))
+        run = target_run(choice.target, choice.version, pipeline, rendered, state, root, {"TZ": ZONE})
+        outcome = Outcome({}, origin(choice.target, choice.version, run, place))
         began_ns = time.time_ns()
         outcome.log = self._until_calm(run, sum(not w.one.optional for case in cases for w in expected(case)), sinks)
         self._read_back(outcome, cases, sinks, began_ns, time.time_ns())
         return outcome
+
+    def _relay(self, name: str) -> dict[str, Any]:
+        """The relay of a target that has no sink of its own for Loki."""
+        address = f"127.0.0.1:{self.runner.free_port()}"
+        return {"relay": {"target": "vector", "address": address}} if name == "filebeat" else {}
 
     def _until_calm(self, run: TargetRun, wanted: int, sinks: Mapping[str, Mapping[str, str]]) -> str:
         assert self.loki is not None
@@ -171,19 +173,30 @@ def _lay_out(case: Case, root: Path, temp_dir: Path) -> None:
         shutil.copy2(f"{case.input}{file}", target)
 
 
-def origin(target: base.Target, version: str, argv: Sequence[str], place: Path) -> dict[str, str]:
+def origin(target: base.Target, version: str, run: TargetRun, place: Path) -> dict[str, str]:
     """Where records come from: who made them, with what."""
     program, loki = (shutil.which(name) for name in (target.binary, "loki"))
     assert program is not None
     assert loki is not None
+
+    def command(one: TargetRun) -> str:
+        return " ".join(one.argv).replace(f"{place}/", "").replace(str(place), ".")
+
+    relay: dict[str, str] = {}
+    if run.relay:
+        behind = shutil.which(run.relay.argv[0])
+        assert behind is not None
+        relay = {"relay": said_version(behind, "--version"), "relay_sha256": digest(behind),
+                 "relay_command": command(run.relay)}
     return {
         "target": target.name,
         "version": version,
         "shipper": said_version(program, _VERSION_ARGUMENT.get(target.name, "--version")),
         "sha256": digest(program),
-        "command": " ".join(argv).replace(f"{place}/", "").replace(str(place), "."),
+        "command": command(run),
         "shipgen": __version__,
         "loki": said_version(loki, "--version"),
+        **relay,
     }
 
 

@@ -19,8 +19,9 @@ from receivers.base import Receiver, Record
 from shipgen.harness import reference
 from shipgen.harness.expect import holds, visible
 from shipgen.harness.replay import copy_tree
-from shipgen.harness.runners import LocalRunner, ShipperHandle, TargetRun
-from shipgen.harness.verify import _without_env, reference_options
+from shipgen.harness.runners import LocalRunner, ShipperHandle
+from shipgen.harness.start import target_run
+from shipgen.harness.verify import reference_options
 from shipgen.pipeline import resolve
 from shipgen.pipeline.model import Pipeline
 from shipgen.policy import load
@@ -52,13 +53,9 @@ class Job:
         for path, content in bundle.of(self.pipeline, [self.choice]).files.items():
             (place / path).parent.mkdir(parents=True, exist_ok=True)
             (place / path).write_bytes(content)
-        state = self.directory / "state"
-        (state / self.pipeline.name / target.name).mkdir(parents=True, exist_ok=True)
-        argv, env = _without_env(
-            target.start_argv(str(place / target.main_config), self.pipeline, self.choice.version))
-        self.shipper = self.runner.start_shipper(TargetRun(
-            target.name, argv, "", place, state, self.directory / "node", {"TZ": "UTC", **env, **self.env},
-            ready=getattr(target, "ready_line", "")))
+        self.shipper = self.runner.start_shipper(target_run(
+            target, self.choice.version, self.pipeline, place, self.directory / "state", self.directory / "node",
+            {"TZ": "UTC", **self.env}))
 
     def log(self) -> str:
         """What the shipper wrote about itself."""
@@ -98,7 +95,7 @@ def prepare(target: str, sinks: Mapping[str, Any], tree: str, directory: Path, r
     policy = {
         "version": 1, "name": "e2e", "cluster": CLUSTER, "parsing": {"timezone": "UTC"},
         "targets": {target: {"version": base.get(target).versions[-1]}}, "sources": {"ray": {"type": "ray"}}, **parts,
-        "sinks": sinks,
+        "sinks": sinks, **relay(target, runner),
         "collector": {"root": str(directory / "node"), "state_dir": str(directory / "state"),
                       "metrics": {"port": runner.free_port()}},
     }
@@ -110,6 +107,11 @@ def prepare(target: str, sinks: Mapping[str, Any], tree: str, directory: Path, r
     if not choice.renders:
         raise LookupError("; ".join(d.message for d in choice.diagnostics))
     return Job(pipeline, choice, directory, runner, env or {})
+
+
+def relay(target: str, runner: LocalRunner) -> dict[str, Any]:
+    """The relay of a target that has none of these sinks itself."""
+    return {"relay": {"target": "vector", "address": f"127.0.0.1:{runner.free_port()}"}} if target == "filebeat" else {}
 
 
 def nanoseconds(stamp: str) -> int:

@@ -41,6 +41,11 @@ def policy(**parts: Any) -> dict[str, Any]:
     return {**least, "sinks": {"loki": dict(LOKI)}, **parts}
 
 
+def relay(target: str) -> dict[str, Any]:
+    """What a policy needs for a target that reaches no sink on its own."""
+    return {"relay": {"target": "vector"}} if target == "filebeat" else {}
+
+
 def loaded(data: Mapping[str, Any]) -> Policy:
     """The policy as shipgen loads it. JSON is YAML, and says exactly what is meant."""
     return load(["-"], io.StringIO(json.dumps(data, ensure_ascii=False)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import tempfile
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import TextIO
 
 from shipgen.diagnostics import OutsideError, UsageError
+from shipgen.harness.runners import TargetRun
+from shipgen.harness.start import at_port, target_run
 from shipgen.pipeline.conditions import ALWAYS
 from shipgen.pipeline.model import Pipeline, Sink
 from shipgen.rendering import bundle
@@ -35,9 +38,10 @@ def run_shipper(
     target = choice.target
     if target is None or not choice.renders:
         raise UsageError("; ".join(d.message for d in choice.diagnostics) or f"{choice.name} can't run this policy")
-    if shutil.which(target.binary) is None:
-        raise OutsideError(f"there is no `{target.binary}` on PATH; install {choice.name} {choice.version}, or leave "
-                           "--target out: Vector's VRL then runs in-process")
+    for program in (target.binary, *([choice.relay.target.binary] if choice.relay else ())):
+        if shutil.which(program) is None:
+            raise OutsideError(f"there is no `{program}` on PATH; install it for {choice.name} {choice.version}, or "
+                               "leave --target out: Vector's VRL then runs in-process")
     with tempfile.TemporaryDirectory(prefix="shipgen-preview-") as directory:
         work = Path(directory)
         names = [_placed(pipeline, work / "node", name, as_path, stdin) for name in logs]
@@ -53,10 +57,10 @@ def run_shipper(
             rules=tuple(r for r in pipeline.rules if r.sinks is None),
             sinks=(console,),
         )
+        here = at_port(here, _port())
         bundle.write(bundle.of(here, [choice]), work / "bundle")
-        (work / "state" / pipeline.name / choice.name).mkdir(parents=True)
-        argv = target.start_argv(str(work / "bundle" / target.main_config), here, choice.version)
-        yield from _records(argv, work, len(names))
+        run = target_run(target, choice.version, here, work / "bundle", work / "state", work / "node", os.environ)
+        yield from _records([run.relay, run] if run.relay else [run], work, len(names))
 
 
 def _placed(pipeline: Pipeline, node: Path, name: str, as_path: str | None, stdin: TextIO) -> Path:
@@ -80,29 +84,36 @@ def _port() -> int:
     return port
 
 
-def _records(argv: Sequence[str], work: Path, files: int) -> Iterator[str]:
+def _records(runs: Sequence[TargetRun], work: Path, files: int) -> Iterator[str]:
+    """What the first of some programs prints while all of them run."""
     printed = work / "records"
+    processes: list[subprocess.Popen[bytes]] = []
     with printed.open("wb") as out, (work / "log").open("wb") as log:
-        process = subprocess.Popen(argv, stdout=out, stderr=log, stdin=subprocess.DEVNULL)
         try:
+            for run in runs:
+                processes.append(subprocess.Popen(
+                    run.argv, stdout=log if processes else out, stderr=log, stdin=subprocess.DEVNULL, env=run.env
+                ))
             began = changed = time.monotonic()
             size = 0
             while time.monotonic() - began < _LIMIT_S and (time.monotonic() - changed < _QUIET_S or not size):
-                if process.poll() is not None:
-                    said = (work / "log").read_text(errors="replace")[-2000:]
-                    raise OutsideError(f"{argv[0]} stopped with exit code {process.returncode}: {said}")
+                for run, process in zip(runs, processes, strict=True):
+                    if process.poll() is not None:
+                        said = (work / "log").read_text(errors="replace")[-2000:]
+                        raise OutsideError(f"{run.argv[0]} stopped with exit code {process.returncode}: {said}")
                 if not size and time.monotonic() - began > 3 * _QUIET_S + files / 100:
                     break
                 time.sleep(0.1)
                 if printed.stat().st_size != size:
                     size, changed = printed.stat().st_size, time.monotonic()
         finally:
-            process.terminate()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            for process in reversed(processes):
+                process.terminate()
+                try:
+                    process.wait(10)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
     for line in printed.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             record = json.loads(line)

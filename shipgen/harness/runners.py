@@ -20,7 +20,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -59,6 +59,12 @@ class TargetRun:
     env: Mapping[str, str] = field(default_factory=dict)
     program: str = ""
     ready: str = ""
+    relay: TargetRun | None = None
+    """A second shipper, which is started first, stopped last, and found at the same loopback address."""
+
+    def behind(self, relay: TargetRun) -> TargetRun:
+        """This run with a relay."""
+        return replace(self, relay=relay)
 
 
 class LokiHandle(Protocol):
@@ -132,6 +138,32 @@ class Runner(Protocol):
 
     def keep(self, directory: Path) -> None:
         """Copy the logs of everything that was started, and the bundle, to where they outlive the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Relayed:
+    """A shipper and its relay, as one."""
+
+    shipper: ShipperHandle
+    relay: ShipperHandle
+
+    def usage(self) -> Usage:
+        one, other = self.shipper.usage(), self.relay.usage()
+        return Usage(one.cpu_s + other.cpu_s, one.peak_bytes + other.peak_bytes)
+
+    def running(self) -> bool:
+        return self.shipper.running() and self.relay.running()
+
+    def stop(self, grace_s: float = 60.0) -> None:
+        self.shipper.stop(grace_s)
+        self.relay.stop(grace_s)
+
+    def kill(self) -> None:
+        self.shipper.kill()
+        self.relay.kill()
+
+    def log(self) -> str:
+        return f"{self.relay.log()}\n{self.shipper.log()}"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -419,10 +451,11 @@ class LocalRunner(_Run):
 
     def start_shipper(self, run: TargetRun) -> ShipperHandle:
         """Start a shipper of this machine."""
+        relay = self.start_shipper(run.relay) if run.relay else None
         program = self._program(run.argv[0], run.name, run.image)
         started = self._start(run.name, [program, *run.argv[1:]], run.env)
         _wait_until_works(started, run)
-        return started
+        return _Relayed(started, relay) if relay else started
 
     def _program(self, name: str, what: str, image: str) -> str:
         found = shutil.which(name)
@@ -566,6 +599,11 @@ class DockerRunner(_Run):
 
     def start_shipper(self, run: TargetRun) -> ShipperHandle:
         """Start a shipper in a container that sees the logs and the bundle read-only."""
+        relay = self._shipper(run.relay) if run.relay else None
+        started = self._shipper(run, relay)
+        return _Relayed(started, relay) if relay else started
+
+    def _shipper(self, run: TargetRun, relay: _Container | None = None) -> _Container:
         run.state.mkdir(parents=True, exist_ok=True)
         started = self._run(
             run.name,
@@ -574,6 +612,7 @@ class DockerRunner(_Run):
             env=run.env,
             readable=[run.bundle, run.logs],
             writable=[run.state],
+            beside=relay,
         )
         _wait_until_works(started, run)
         return started
@@ -594,8 +633,14 @@ class DockerRunner(_Run):
         readable: list[Path] | None = None,
         writable: list[Path] | None = None,
         ports: dict[str, Any] | None = None,
+        beside: _Container | None = None,
     ) -> _Container:
         import docker.errors
+
+        # a container that shares the loopback interface of another has its host name, too
+        where: dict[str, Any] = {"hostname": self.node, "network": self.name, "ports": ports or {}}
+        if beside:
+            where = {"network_mode": f"container:{beside.container.id}"}
 
         self.have(image)
         # Local time inside is local time outside.
@@ -609,15 +654,13 @@ class DockerRunner(_Run):
                 argv[1:],
                 entrypoint=argv[0],
                 name=f"{self.name}-{log_path.stem}",
-                hostname=self.node,
                 detach=True,
-                network=self.name,
-                ports=ports or {},
                 user=f"{os.getuid()}:{os.getgid()}",
                 environment={**({"TZ": os.environ["TZ"]} if "TZ" in os.environ else {}), **(env or {})},
                 volumes=mounts,
                 labels=self._labels(),
                 working_dir="/",
+                **where,
             )
         except docker.errors.APIError as error:
             raise OutsideError(f"the container for {name} did not start: {error.explanation or error}") from error

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from zoneinfo import ZoneInfo
 
 from shipgen.diagnostics import OutsideError, UsageError
-from shipgen.harness import reference
+from shipgen.harness import reference, start
 from shipgen.harness.compare import Circumstances, Comparison, compare
 from shipgen.harness.expect import Expected, Record, expectations
 from shipgen.harness.faults import Fault
@@ -24,6 +24,7 @@ from shipgen.harness.proxy import FaultProxy
 from shipgen.harness.reference_files import Reader
 from shipgen.harness.replay import LiveWriter, copy_files, copy_tree
 from shipgen.harness.runners import Runner, ShipperHandle, TargetRun, Usage, tail
+from shipgen.harness.start import at_port, target_run
 from shipgen.pipeline.model import Pipeline, SecretRef, Sink, Source
 
 _SECOND = 10**9
@@ -43,18 +44,10 @@ Progress = Callable[[str], None]
 Render = Callable[[Pipeline], Mapping[str, bytes]]
 
 
-class Target(Protocol):
-    """What the harness needs to know about a shipper. ``ready_line``, where a target has it, is a regex for its log."""
+class Target(start.Target, Protocol):
+    """What the harness needs to know about a shipper."""
 
-    name: str
-    main_config: str
     reads_rotated: bool
-
-    def start_argv(self, config: str, pipeline: Pipeline, version: str) -> tuple[str, ...]:
-        """Command that starts the shipper with a config file."""
-
-    def image(self, version: str) -> str:
-        """Official container image of a version."""
 
 
 class Scenario(Protocol):
@@ -389,27 +382,17 @@ class _Job:
             endpoint=endpoint,
             tenants=tenants,
         )
+        here = at_port(here, self.runner.free_port())
         for fault in self.faults:
             here = fault.change(here)
         for path, content in self.render(here).items():
             place = bundle / path
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(content)
-        (state / here.name / self.target.name).mkdir(parents=True)
-        argv, env = _without_env(self.target.start_argv(str(bundle / self.target.main_config), here, self.version))
+        env = {"TZ": local_zone(), "HOSTNAME": self.runner.node}
         if isinstance(here.collector.node, SecretRef):
             env[here.collector.node.name] = self.runner.node
-        run = TargetRun(
-            name=self.target.name,
-            argv=argv,
-            image=self.image or self.target.image(self.version),
-            bundle=bundle,
-            state=state,
-            logs=root,
-            env={"TZ": local_zone(), "HOSTNAME": self.runner.node, **env},
-            program=getattr(self.target, "image_program", ""),
-            ready=getattr(self.target, "ready_line", ""),
-        )
+        run = target_run(self.target, self.version, here, bundle, state, root, env, self.image)
         temp_dir = Path(f"{root}{here.ray['temp_dir']}")
         writer = LiveWriter(temp_dir, self.runner.workdir / "ledger")
         sizes = [sink.options["buffer"]["max_size"] for sink in here.sinks if "buffer" in sink.options]
@@ -567,18 +550,6 @@ def local_zone() -> str:
         return named
     _, _, link = str(Path("/etc/localtime").resolve()).partition("/zoneinfo/")
     return link or "UTC"
-
-
-def _without_env(argv: tuple[str, ...]) -> tuple[tuple[str, ...], dict[str, str]]:
-    """A command without a leading ``env NAME=VALUE``: not every image has that program."""
-    if not argv or argv[0] != "env":
-        return argv, {}
-    rest = list(argv[1:])
-    env: dict[str, str] = {}
-    while rest and "=" in rest[0]:
-        name, _, value = rest.pop(0).partition("=")
-        env[name] = value
-    return tuple(rest), env
 
 
 def _keep(runner: Runner, keep: Path | None, report: Report, progress: Progress) -> None:

@@ -594,10 +594,25 @@ def yaml_text(text: str, width: int) -> Quoted:
     return Quoted("|2\n" + "\n".join(" " * width + line if line else "" for line in lines))
 
 
+# -- Filebeat: YAML in which `${` begins a variable and `$` escapes `$` and `}` (`variables.go` of elastic/go-ucfg 0.8).
+
+
+def filebeat(value: str | int | float | bool) -> Quoted:
+    """A value of a Filebeat setting."""
+    return yaml(value.replace("$", "$$") if isinstance(value, str) else value)
+
+
+def filebeat_name(node: str | dict[str, str]) -> Quoted:
+    """The name of the node: text, or a reference to an environment variable that may be missing. Empty text is the
+    name of the host."""
+    return Quoted(f'"${{{env_name(node["env"])}:}}"') if isinstance(node, dict) else filebeat(node)
+
+
 FILTERS: dict[str, Callable[..., Quoted]] = {
     f.__name__: f
     for f in (
         *(yaml_key, fluentbit, fluentbit_grep, fluentbit_paths, fluentbit_parts, fluentbit_tags),
+        *(filebeat, filebeat_name),
         *(onigmo_regex, onigmo_unless, lua, lua_regex, lua_field, lua_key, lua_list),
         *(yaml, vector_yaml, vector_regex, program, indented, vector_template, vector_fields, vector_compression),
         *(vector_secret, vector_env, vrl_string, vrl_regex, vrl_path, vrl_key, vrl_name, vrl_int, vrl_bool),

@@ -38,6 +38,18 @@ class File:
     meant: Mapping[tuple[str | int, ...], Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Relay:
+    """A second shipper that gets what a target's own reads, makes the record of it and brings it to the sinks. It is
+    started first and stopped last. ``config`` is the path of its configuration in the bundle, ``state`` its directory
+    for offsets and buffers."""
+
+    target: Target
+    version: str
+    config: str
+    state: str
+
+
 class Target(Protocol):
     """A shipper that shipgen can write for."""
 
@@ -82,6 +94,7 @@ _MODULES = {
     "vector": "shipgen.targets.vector",
     "fluentbit": "shipgen.targets.fluentbit",
     "fluentd": "shipgen.targets.fluentd",
+    "filebeat": "shipgen.targets.filebeat",
     "promtail": "shipgen.targets.promtail",
 }
 
@@ -95,6 +108,13 @@ def get(name: str) -> Target:
     """The target of a name. Raises KeyError for one that is not rendered yet."""
     target: Target = import_module(_MODULES[name]).TARGET
     return target
+
+
+def relay_of(target: object, pipeline: Pipeline) -> Relay | None:
+    """The relay of a target, where it has a use for one and the policy names one that it can write for."""
+    find = getattr(target, "relay", None)
+    relay: Relay | None = find(pipeline) if find else None
+    return relay
 
 
 def release(version: str) -> tuple[int, int]:

@@ -21,6 +21,8 @@ class Status(StrEnum):
     NOT_YET = "not-yet"
     ELSEWHERE = "elsewhere"
     """Not this target's: Ray's environment, logrotate, another target or `explain` reads the leaf."""
+    RELAYED = "relayed"
+    """The relay's: the row of that target counts. Without a relay the leaf is unsupported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,7 @@ class Row:
 
 
 _E, _A, _U, _N, _X = Status.EXACT, Status.APPROXIMATED, Status.UNSUPPORTED, Status.NOT_YET, Status.ELSEWHERE
+_R = Status.RELAYED
 
 SHARED: tuple[Row, ...] = (
     Row("version", _X, "version of the policy language"),
@@ -58,6 +61,7 @@ def later(*sinks: str) -> tuple[Row, ...]:
                  for sink in sinks)
 
 
+_A_RELAY = "add relay: {target: vector}"
 _ONLY_LOKI = "Promtail writes to Loki only"
 _AT_LEAST_ONCE = frozenset({"at_least_once"})
 _OTHER_TARGET = "use another target for this sink, such as vector or fluentbit, with a policy of its own"
@@ -235,6 +239,28 @@ TABLE: dict[str, tuple[Row, ...]] = {
         Row("sinks.*.retry.give_up_after", values=frozenset({"never"})),
         Row("sinks.*.retry.give_up_after", _A, "when it gives up, Fluentd throws away all that waits for the sink"),
         *SHARED,
+        Row("**"),
+    ),
+    "filebeat": (
+        Row("relay.target", values=frozenset({"vector"})),
+        Row("relay.target", _U, "Filebeat's lines go to Vector", "use target: vector"),
+        Row("relay.address"),
+        Row("rotation.by", _A, "lines written between logrotate's copy and its truncation are in neither file",
+            "use by: ray", values=frozenset({"logrotate"})),
+        Row("sources.*.start", _A, "files that are written to while Filebeat starts for the first time are read from "
+            "their beginning", "use start: beginning", values=frozenset({"end"})),
+        Row("sources.*.ignore_older", _A, "older files are followed from their end"),
+        Row("sources.*.on_long_line", _A, "lines up to 8 MiB are read and cut; of longer ones Filebeat keeps the head, "
+            "and none of those over 32 MiB", values=frozenset({"truncate"})),
+        Row("sources.*.on_long_line", _A, "a line that is left out still parts the entries around it",
+            values=frozenset({"skip"})),
+        *(Row(f"sinks.<{sink}>.**", _R, "Filebeat has no output for it", _A_RELAY)
+          for sink in ("loki", "s3", "http", "opensearch")),
+        *(Row(f"sinks.<{sink}>.**", _R, "Filebeat's own output for it comes with a later release", _A_RELAY)
+          for sink in ("elasticsearch", "kafka", "file", "console")),
+        Row("parsing.**", _R, "the relay makes the record", _A_RELAY),
+        Row("sources.<file>.multiline.max_lines", _R, "the relay makes the record", _A_RELAY),
+        *(row for row in SHARED if row.leaf != "relay.**"),
         Row("**"),
     ),
 }

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -19,7 +19,7 @@ from shipgen.catalog.environment import Scope
 from shipgen.diagnostics import UsageError
 from shipgen.pipeline.model import Pipeline, SecretRef
 from shipgen.targets import common, node
-from shipgen.targets.base import File, Target
+from shipgen.targets.base import File, Target, relay_of
 
 KINDS = ("systemd", "ray-cluster-yaml", "kuberay")
 """What can be asked for beside the configuration."""
@@ -82,7 +82,8 @@ PACKAGES: Mapping[str, Package] = {
 @dataclass(frozen=True, slots=True)
 class Process:
     """One shipper to run: ``config`` is its main file in the bundle, ``argv`` and ``check`` its command and its own
-    check with the program first, ``env`` what they need in their environment."""
+    check with the program first, ``env`` what they need in their environment. A relay reads no files, and who has one
+    sends to no sink."""
 
     name: str
     target: Target
@@ -91,6 +92,8 @@ class Process:
     argv: tuple[str, ...]
     check: tuple[str, ...]
     env: Mapping[str, str]
+    reads: bool = True
+    sends: bool = True
 
     @property
     def directory(self) -> str:
@@ -98,15 +101,24 @@ class Process:
         return PurePosixPath(self.config).parts[0]
 
 
-def process(pipeline: Pipeline, target: Target, version: str) -> Process:
-    """How a target is run on a node."""
-    config = f"{home(pipeline)}/{target.main_config}"
+def processes(pipeline: Pipeline, target: Target, version: str) -> Iterator[Process]:
+    """How a target is run on a node: its relay first, where it has one."""
+    relay = relay_of(target, pipeline)
+    if relay:
+        yield _process(pipeline, "relay", relay.target, relay.version, relay.config, reads=False)
+    yield _process(pipeline, target.name, target, version, target.main_config, sends=relay is None)
+
+
+def _process(
+    pipeline: Pipeline, name: str, target: Target, version: str, main: str, *, reads: bool = True, sends: bool = True
+) -> Process:
+    config = f"{home(pipeline)}/{main}"
     argv = target.start_argv(config, pipeline, version)
     env: dict[str, str] = {}
     if argv[0] == "env":
         settings = [a for a in argv[1:] if "=" in a and a.partition("=")[0].isidentifier()]
         env, argv = dict(s.split("=", 1) for s in settings), argv[1 + len(settings) :]
-    return Process(target.name, target, version, target.main_config, argv, target.validate_argv(config), env)
+    return Process(name, target, version, main, argv, target.validate_argv(config), env, reads, sends)
 
 
 def home(pipeline: Pipeline) -> str:
@@ -134,9 +146,12 @@ def files(pipeline: Pipeline, targets: Sequence[tuple[Target, str]], kinds: Sequ
     it holds already."""
     command = f"shipgen render {shlex.join(pipeline.files)} --target TARGET --with {','.join(kinds)} -o DIR"
     header = {"policies": " ".join(pipeline.files), "command": command}
-    for target, version in targets:
+    for process in (p for target, version in targets for p in processes(pipeline, target, version)):
+        # what a process has no use for it is not given
+        here = replace(pipeline, sinks=pipeline.sinks if process.sends else (),
+                       sources=pipeline.sources if process.reads else ())
         for kind in kinds:
-            yield from _MAKERS[kind](pipeline, process(pipeline, target, version), header, rendered)
+            yield from _MAKERS[kind](here, process, header, rendered)
 
 
 # -- what every kind needs to know -------------------------------------------------------------------------------------
@@ -273,6 +288,7 @@ def _kuberay(
         "state": state, "logs": under(pipeline, temp) if reads_ray else "", "temp_dir": temp,
         "container": f"shipgen-{one.name}", "ray_grace": RAY_GRACE, "grace": RAY_GRACE + package.grace,
         "uid": RAY_USER, "gid": RAY_GROUP, "writes": written(pipeline),
+        "volumes": "shipgen-relay" if one.name == "relay" else "shipgen",
         "others": [s.name for s in pipeline.sources if not s.families],
         "ray_env": [(variable.name, str(value)) for variable, value in node.variables(pipeline, Scope.NODE)],
     }

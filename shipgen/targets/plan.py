@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shipgen.diagnostics import Diagnostic, Severity, UsageError
 from shipgen.pipeline.model import Pipeline
 from shipgen.policy import Policy
+from shipgen.policy.model import leaves
 from shipgen.targets import base, capabilities
 from shipgen.targets.capabilities import Status
 
-_SEVERITY = {Status.APPROXIMATED: Severity.WARNING, Status.UNSUPPORTED: Severity.ERROR, Status.NOT_YET: Severity.ERROR}
+_SEVERITY = {Status.APPROXIMATED: Severity.WARNING, Status.UNSUPPORTED: Severity.ERROR, Status.NOT_YET: Severity.ERROR,
+             Status.RELAYED: Severity.ERROR}
+_CODES = {Status.RELAYED: Status.UNSUPPORTED.value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +26,39 @@ class Choice:
     version: str
     target: base.Target | None
     diagnostics: tuple[Diagnostic, ...]
+    relay: base.Relay | None = None
 
     @property
     def renders(self) -> bool:
         """Whether the target can express the policy."""
         return self.target is not None and not any(d.severity is Severity.ERROR for d in self.diagnostics)
+
+    def row(self, leaf: tuple[str, ...], value: Any = None) -> capabilities.Row:
+        """The row of the capability table that counts for a leaf: of the relay, where that is what does it. A version
+        newer than all that are known counts as the newest."""
+        assert self.target is not None
+        row = capabilities.look_up(self.name, known(self.target, self.version), leaf, value)
+        if row.status is Status.RELAYED and self.relay is not None:
+            relay = self.relay.target
+            return capabilities.look_up(relay.name, known(relay, self.relay.version), leaf, value)
+        return row
+
+    def deviations(self) -> list[capabilities.Row]:
+        """Rows that say that some leaf, with some value, is not done exactly: the target's, and those of its relay
+        about what that does."""
+        assert self.target is not None
+        own = capabilities.deviations(self.name, known(self.target, self.version), leaves())
+        if self.relay is None:
+            return own
+        left = [leaf for leaf in leaves() if self.row(leaf) not in capabilities.TABLE[self.name]]
+        relay = self.relay.target
+        theirs = capabilities.deviations(relay.name, known(relay, self.relay.version), left)
+        return [row for row in own if row.status is not Status.RELAYED] + theirs
+
+
+def known(target: base.Target, version: str) -> tuple[int, int]:
+    """The version that the capability table is asked about."""
+    return min(base.release(version), base.release(target.versions[-1]))
 
 
 def names(wanted: Sequence[str], policy: Policy) -> tuple[str, ...]:
@@ -68,17 +99,18 @@ def choose(name: str, policy: Policy, pipeline: Pipeline) -> Choice:
     if asked > newest:
         say("unknown-version", Severity.WARNING, ("targets", name, "version"),
             f"{version} is newer than {target.versions[-1]}, the newest that shipgen knows; written as for that")
+    judged = Choice(name, version, target, (), base.relay_of(target, pipeline))
     for leaf, path, value in given_leaves(policy):
-        row = capabilities.look_up(name, min(asked, newest), leaf, value)
+        row = judged.row(leaf, value)
         if row.status in _SEVERITY:
-            code = "approximated" if row.status is Status.APPROXIMATED else row.status.value
+            code = _CODES.get(row.status, row.status.value)
             at = path[:2] if row.leaf.endswith(">.**") else path
             text = f"approximated: {row.text}" if row.status is Status.APPROXIMATED else row.text
             say(code, _SEVERITY[row.status], at, text, row.way_out)
     if not any(d.severity is Severity.ERROR for d in found):
         for finding in target.check(pipeline, version):
             say(finding.code, finding.severity, finding.path, finding.text, finding.hint)
-    return Choice(name, version, target, tuple(dict.fromkeys(found)))
+    return replace(judged, diagnostics=tuple(dict.fromkeys(found)))
 
 
 def of_others(judged: Sequence[str], policy: Policy, pipeline: Pipeline) -> Iterator[Diagnostic]:

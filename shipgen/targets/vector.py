@@ -46,16 +46,21 @@ class _Config:
     called what. Those of sources are public: Vector keeps its offsets under them.
     """
 
-    def __init__(self, pipeline: Pipeline, version: str) -> None:
+    def __init__(self, pipeline: Pipeline, version: str, *, relays: bool = False) -> None:
         self.pipeline = pipeline
         self.version = version
+        self.relays = relays
         self.marked = marked(pipeline)
+        self.lanes: dict[str, int | None] = {}
+        self.starts: dict[str, list[str]] = {}
         self.sources: list[dict[str, Any]] = []
         self.transforms: list[dict[str, Any]] = []
         self.sinks: list[dict[str, Any]] = []
         self.secrets = vector_sinks.Secrets()
         self.meant: dict[tuple[str | int, ...], Any] = {}
         outputs = {s.name: list(self.source(s)) for s in pipeline.sources}
+        if relays:
+            self.transforms[:0] = self.relayed()
         self.route(outputs)
 
     # -- sources ------------------------------------------------------------------------------------------------------
@@ -66,31 +71,41 @@ class _Config:
             yield from self.ray_source(source)
             return
         exclude, too_deep = exclusions(source)
-        self.file_source(source, source.name, list(source.paths), exclude)
+        groups: dict[str, Any] = {}
         if source.continuation:
-            self.sources[-1] |= {"mode": "continue_through", "start": "^", "condition": source.continuation,
-                                 "timeout_ms": common.FLUSH_MS}
+            groups = {"mode": "continue_through", "start": "^", "condition": source.continuation,
+                      "timeout_ms": common.FLUSH_MS}
         elif source.multiline:
-            self.sources[-1] |= {
+            groups = {
                 "mode": "halt_before", "start": source.multiline.start, "condition": source.multiline.start,
                 "timeout_ms": source.multiline.timeout,
             }
-        program = {**self.file_program(source), "exclude": too_deep, "include": spelled(source)}
-        yield self.remap(f"{source.name}:entry", [source.name], "vector/file.vrl.j2", program, role="entry")
+        id_ = self.read(source, source.name, list(source.paths), exclude, **groups)
+        program = {**self.file_program(source), "exclude": [] if self.relays else too_deep,
+                   "include": [] if self.relays else spelled(source)}
+        yield self.remap(f"{source.name}:entry", [id_], "vector/file.vrl.j2", program, role="entry")
 
-    def file_source(
-        self, source: Source, id_: str, include: list[str], exclude: list[str], checksum_lines: int = 0
-    ) -> None:
+    def read(
+        self, source: Source, id_: str, include: list[str], exclude: list[str], checksum_lines: int = 0, **groups: Any
+    ) -> str:
+        """Adds a file source, or in a relay the lane of what another shipper reads; gives the id that lines come from.
+        """
         skip = source.on_long_line == "skip"
+        if self.relays:
+            self.lanes[id_] = source.max_line if skip else None
+            if groups.get("mode") == "halt_before":
+                self.starts.setdefault(groups["start"], []).append(id_)
+            return f"relay::lanes.lane{len(self.lanes)}"
         self.sources.append({
             "id": id_, "include": include, "exclude": exclude, "read_from": source.start,
             "ignore_older_secs": None if source.ignore_older is None else max(1, source.ignore_older // 1000),
             "discover_ms": self.pipeline.collector.discover_every,
             "max_line_bytes": source.max_line if skip else max(READ_LIMIT, source.max_line),
-            "max_read_bytes": 65536, "start": "", "checksum_lines": checksum_lines,
+            "max_read_bytes": 65536, "start": "", "checksum_lines": checksum_lines, **groups,
         })
         self.meant["sources", id_, "include"] = include
         self.meant["sources", id_, "exclude"] = exclude
+        return id_
 
     def ray_source(self, source: Source) -> Iterator[str]:
         entries: dict[tuple[tuple[str, Any], ...], list[str]] = {}
@@ -99,15 +114,16 @@ class _Config:
             id_ = f"{source.name}:{family.name}"
             backups = common.reads_backups(self.pipeline, source, family)
             include = common.globs(source, family, backups=backups)
-            self.file_source(source, id_, include, [], self.checksum_lines(family))
+            groups: dict[str, Any] = {}
             if family.grouping is ray.Grouping.HEADER:
-                self.sources[-1] |= {"mode": "halt_before", "start": formats.HEADER, "condition": formats.HEADER,
-                                     "timeout_ms": common.FLUSH_MS}
+                groups = {"mode": "halt_before", "start": formats.HEADER, "condition": formats.HEADER,
+                          "timeout_ms": common.FLUSH_MS}
             elif family.grouping is ray.Grouping.USER:
-                self.sources[-1] |= {"mode": "continue_through", "start": "^", "condition": formats.CONTINUATION,
-                                     "timeout_ms": common.FLUSH_MS}
+                groups = {"mode": "continue_through", "start": "^", "condition": formats.CONTINUATION,
+                          "timeout_ms": common.FLUSH_MS}
+            lines = self.read(source, id_, include, [], self.checksum_lines(family), **groups)
             program = self.path_program(source, family, backups)
-            path_id = self.remap(f"{id_}:path", [id_], "vector/path.vrl.j2", program, role="path")
+            path_id = self.remap(f"{id_}:path", [lines], "vector/path.vrl.j2", program, role="path")
             kind = common.entry_kind(source, family)
             key = tuple(kind.items())
             entries.setdefault(key, []).append(path_id)
@@ -123,6 +139,18 @@ class _Config:
         first lines, files that logrotate truncates are new ones afterwards (1,499 of 1,500, none twice)."""
         return family.telling_lines if family in rotation.by_logrotate(self.pipeline) else 0
 
+    def relayed(self) -> list[dict[str, Any]]:
+        """What stands before all else in a relay: each group of lines as a file source would give it, and a lane for
+        each input of the other shipper."""
+        program = {"lanes": self.lanes, "starts": self.starts}
+        lanes = [(f"lane{n}", {"kind": "is", "field": "source_type", "values": [id_], "boolean": False})
+                 for n, id_ in enumerate(self.lanes, 1)]
+        return [
+            {"kind": "remap", "id": "relay::line", "inputs": ["relay::lines"], "role": "line", "drop_on_error": False,
+             "template": "vector/line.vrl.j2", "f": program},
+            {"kind": "route", "id": "relay::lanes", "inputs": ["relay::line"], "role": "lanes", "routes": lanes},
+        ]
+
     # -- programs -----------------------------------------------------------------------------------------------------
 
     def remap(self, id_: str, inputs: list[str], template: str, f: Mapping[str, Any], *, role: str,
@@ -136,7 +164,7 @@ class _Config:
         return id_
 
     def node(self) -> dict[str, Any]:
-        node = self.pipeline.collector.node
+        node = None if self.relays else self.pipeline.collector.node
         return {"node_literal": node if isinstance(node, str) else "",
                 "node_env": node.name if isinstance(node, SecretRef) else ""}
 
@@ -346,17 +374,21 @@ class Vector:
     def check(self, pipeline: Pipeline, version: str) -> Iterator[Finding]:
         """Findings that depend on values: buffers too small, secrets that need a flag, names that Vector can't
         write."""
-        confined = release(version) >= vector_sinks.CONFINED_SINCE
-        host = pipeline.collector.metrics_bind
-        if not is_ip_address(host):
-            yield Finding("unsupported", Severity.ERROR, ("collector", "metrics", "bind"),
-                          f"Vector listens on an IP address, not on a name such as {host}", "write 127.0.0.1 or ::")
         if any(s.families for s in pipeline.sources) and rotation.by(pipeline) == "ray":
             yield Finding("inode-reuse", Severity.NOTE, ("rotation", "backups"),
                           "where the file system gives the inode of a deleted backup to a new file within a minute, or "
                           "while Vector is stopped, Vector takes the one for the other and skips the head of the new "
                           "file (6 of 50 lines with a ring of one backup, 0.57; vectordotdev/vector issue 25079)",
                           "rings that hold hours make that rare: a large max_size, several backups")
+        yield from self.check_sinks(pipeline, version)
+
+    def check_sinks(self, pipeline: Pipeline, version: str) -> Iterator[Finding]:
+        """Those that hold whoever reads the files."""
+        confined = release(version) >= vector_sinks.CONFINED_SINCE
+        host = pipeline.collector.metrics_bind
+        if not is_ip_address(host):
+            yield Finding("unsupported", Severity.ERROR, ("collector", "metrics", "bind"),
+                          f"Vector listens on an IP address, not on a name such as {host}", "write 127.0.0.1 or ::")
         for sink in pipeline.sinks:
             path: tuple[str | int, ...] = ("sinks", sink.name)
             yield from vector_sinks.findings(sink)
@@ -387,20 +419,25 @@ class Vector:
 
     def files(self, pipeline: Pipeline, version: str) -> Iterable[File]:
         """`vector/vector.yaml`."""
-        config = _Config(pipeline, version)
-        state = common.state_dir(pipeline, self.name)
+        yield self.file(pipeline, version, self.main_config, self.name)
+
+    def file(self, pipeline: Pipeline, version: str, path: str, target: str, listens: str = "") -> File:
+        """A configuration at a path of the bundle of a target. With ``listens`` it reads no files: it gets lines from
+        another shipper over the Lumberjack protocol at that address, each with its path (`log.file.path`), the id of
+        its input (`fields.id`) and the node (`host.name`)."""
+        config = _Config(pipeline, version, relays=bool(listens))
+        state = common.state_dir(pipeline, "relay" if listens else self.name)
         host = pipeline.collector.metrics_bind
         address = f"[{host}]" if ":" in host else host
         notes = ("Environment: " + ", ".join(sorted(config.secrets.env)),) if config.secrets.env else ()
+        start = " ".join(self.start_argv(PurePosixPath(path).name, pipeline, version))
         context = {
-            "header": common.header(pipeline, self.name, version,
-                                    " ".join(self.start_argv("vector.yaml", pipeline, version)), notes),
+            "header": common.header(pipeline, target, version, start, notes),
             "v": {"data_dir": state, "metrics_address": f"{address}:{pipeline.collector.metrics_port}",
-                  "secret_dirs": [{"id": i, "path": p} for p, i in config.secrets.dirs.items()],
+                  "secret_dirs": [{"id": i, "path": p} for p, i in config.secrets.dirs.items()], "listens": listens,
                   "sources": config.sources, "transforms": config.transforms, "sinks": config.sinks},
         }
-        yield File(self.main_config, "vector/vector.yaml.j2", context, "yaml",
-                   {**config.meant, ("data_dir",): state})
+        return File(path, "vector/vector.yaml.j2", context, "yaml", {**config.meant, ("data_dir",): state})
 
     def start_argv(self, config: str, pipeline: Pipeline, version: str) -> tuple[str, ...]:
         """Start command; with the flag for environment variables where the policy's secrets need it."""

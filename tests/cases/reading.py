@@ -230,8 +230,30 @@ def _fluentbit_input(parsers: Mapping[str, Any], own: Mapping[str, Any], left_ou
     )  # fmt: skip
 
 
+def filebeat(files: Files) -> list[Input]:
+    """`filebeat.yml`. Offsets are kept in one registry, by the id of the input."""
+    config = yaml.safe_load(re.sub(rb"[$]([$}])", rb"\1", files["filebeat/filebeat.yml"]))
+    return [_filebeat_input(one, f"{config['path.data']}/registry#{one['id']}") for one in config["filebeat.inputs"]]
+
+
+def _filebeat_input(own: Mapping[str, Any], store: str) -> Input:
+    joins = own["parsers"][0]["multiline"] if "parsers" in own else None
+    starts: Callable[[str], bool] | None = None
+    if joins:
+        starts = lambda line: found(joins["pattern"], line) is joins["negate"]  # noqa: E731
+    scanner = own["prospector.scanner"]
+    by_inode = "file_identity.native" in own and scanner["fingerprint.enabled"] is False
+    return Input(
+        id=own["id"], include=tuple(own["paths"]), exclude=(), from_beginning="ignore_inactive" not in own,
+        by_inode=by_inode and own["clean_removed"] is False, store=store, rescan_s=_seconds(scanner["check_interval"]),
+        starts=starts, flush_s=_seconds(joins["timeout"]) if joins else None,
+        left_out=tuple(scanner.get("exclude_files", ())),
+    )  # fmt: skip
+
+
 READERS: Mapping[str, Callable[[Files], list[Input]]] = {
     "vector": vector, "fluentbit": fluentbit, "fluentd": fluentd, "promtail": promtail,
+    "filebeat": filebeat,
 }  # fmt: skip
 
 

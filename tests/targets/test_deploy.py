@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner, Result
-from making import HOSTILE, LOKI, judged, policy, resolved
+from making import HOSTILE, LOKI, judged, policy, relay, resolved
 
 from shipgen.cli import main
 from shipgen.diagnostics import UsageError
@@ -33,8 +33,8 @@ def files_of(data: dict[str, Any], target: str = "vector", kinds: tuple[str, ...
 
 
 def unit_of(data: dict[str, Any], target: str = "vector") -> dict[tuple[str, str], list[str]]:
-    (text,) = (t for path, t in files_of(data, target).items() if path.startswith("systemd/"))
-    return systemd_unit.settings(text)
+    files = files_of(data, "filebeat" if target == "relay" else target)
+    return systemd_unit.settings(files[f"systemd/shipgen-t-{target}.service"])
 
 
 def pod_of(data: dict[str, Any], target: str = "vector") -> dict[str, Any]:
@@ -44,7 +44,7 @@ def pod_of(data: dict[str, Any], target: str = "vector") -> dict[str, Any]:
 
 def small(target: str, **parts: Any) -> dict[str, Any]:
     return policy(sources=RAY, targets={target: {"version": base.get(target).versions[-1]}}, sinks={"loki": LOKI},
-                  **parts)
+                  **relay(target), **parts)
 
 
 # --- systemd ---
@@ -69,6 +69,23 @@ def test_unit(target: str) -> None:
     assert unit["Service", "ProtectSystem"] == ["strict"]
     assert ("Service", "ReadWritePaths") not in unit
     assert ("Service", "EnvironmentFile") not in unit
+
+
+def test_a_relay_is_a_process_of_its_own() -> None:
+    """The relay has the secrets and no logs, who reads the logs has no secrets."""
+    data = small("filebeat")
+    data["sinks"] = {"loki": {**LOKI, **SECRET}}
+    assert unit_of(data, "relay")["Service", "EnvironmentFile"] == ["/etc/shipgen/t/secrets.env"]
+    assert unit_of(data, "relay")["Service", "StateDirectory"] == ["shipgen/t/relay"]
+    assert ("Service", "EnvironmentFile") not in unit_of(data, "filebeat")
+    files = files_of(data, "filebeat")
+    pods = [yaml.safe_load(files[f"kuberay/{name}-pod.yaml"]) for name in ("filebeat", "relay")]
+    (reads, sends) = ({m["name"] for m in pod["initContainers"][0]["volumeMounts"]} for pod in pods)
+    assert reads & sends == set()
+    assert "ray-temp" in reads
+    assert sends == {"shipgen-relay-config", "shipgen-relay-state"}
+    assert [[e["name"] for e in pod["initContainers"][0]["env"] if "valueFrom" in e] for pod in pods] == [
+        [], ["LOKI_TOKEN"]]
 
 
 def test_unit_names_what_must_be_given() -> None:
@@ -152,7 +169,8 @@ def test_ray_up_installs_and_starts(target: str, docker: bool, tmp_path: Path) -
     calls = (tmp_path / "calls").read_text().splitlines()
     assert f"sudo cp -rT {mounted}/shipgen/t /etc/shipgen/t" in calls
     assert calls[-1] == f"sudo systemctl restart shipgen-t-{target}.service"
-    unit = next(path for path in files if path.startswith("systemd/"))
+    unit = f"systemd/shipgen-t-{target}.service"
+    assert unit in files
     assert any(f"/etc/shipgen/t/{unit} " in call for call in calls)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Collection, Sequence
 
 from shipgen.diagnostics import Diagnostic, Severity, ordered
 from shipgen.policy import Policy
-from shipgen.policy.model import leaves
 from shipgen.targets import base, capabilities
 from shipgen.targets.capabilities import Status
 from shipgen.targets.explain.wording import Page, code, count, listing
@@ -56,17 +55,11 @@ def _finding(found: Diagnostic) -> str:
     return f"{code(found.path)}: {kind}{_reason(found)}{hint}"
 
 
-def table_version(choice: Choice) -> tuple[int, int]:
-    """The version that the capability table is asked about: one newer than all that are known counts as the newest."""
-    newest = choice.target.versions[-1] if choice.target is not None else choice.version
-    return min(base.release(choice.version), base.release(newest))
-
-
 def _exact(page: Page, policy: Policy, choice: Choice) -> None:
     """How many of the policy's leaves are exact, and which of them something else reads."""
     exact, elsewhere = 0, dict[str, list[str]]()
     for leaf, path, value in given_leaves(policy):
-        row = capabilities.look_up(choice.name, table_version(choice), leaf, value)
+        row = choice.row(leaf, value)
         exact += row.status is Status.EXACT
         if row.status is Status.ELSEWHERE:
             elsewhere.setdefault(row.text, []).append(policy.path(*path))
@@ -80,7 +73,7 @@ def _exact(page: Page, policy: Policy, choice: Choice) -> None:
 def _rest(page: Page, choice: Choice, said: Collection[str]) -> None:
     """What else of the language the target does not do exactly."""
     by_reason: dict[tuple[Status, str], list[str]] = {}
-    for row in capabilities.deviations(choice.name, table_version(choice), leaves()):
+    for row in choice.deviations():
         if row.text not in said:
             by_reason.setdefault((row.status, row.text), []).append(code(capabilities.in_words(row)))
     if by_reason:

@@ -11,10 +11,8 @@ from shipgen.pipeline.conditions import ALWAYS, Condition
 from shipgen.pipeline.model import Pipeline, Sink
 from shipgen.pipeline.reach import Arrival, Streams
 from shipgen.policy.model import ALWAYS_METADATA, RECORD_FIELDS
-from shipgen.targets import capabilities
 from shipgen.targets.capabilities import Status
 from shipgen.targets.common import MAX_AHEAD, max_behind
-from shipgen.targets.explain.shippers import table_version
 from shipgen.targets.explain.wording import (
     Page,
     code,
@@ -236,7 +234,7 @@ def _strongest(sink: Sink, choices: Sequence[Choice]) -> str:
     leaf = ("sinks", f"<{sink.type}>", "delivery")
     for one in choices:
         if one.target is not None:
-            row = capabilities.look_up(one.name, table_version(one), leaf, "at_least_once")
-            if row.status is not Status.NOT_YET:
+            row = one.row(leaf, "at_least_once")
+            if row.status not in (Status.NOT_YET, Status.RELAYED):
                 words.append(f"{one.name}: {'best effort' if row.status is Status.UNSUPPORTED else 'at least once'}")
     return f" ({', '.join(words)})" if words else ""

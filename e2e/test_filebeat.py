@@ -1,0 +1,113 @@
+"""The recorded trees, live files and policies of many kinds through a real Filebeat and its relay into a real Loki."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import test_vector_live as live
+import test_vector_policies as others
+from policies import POLICY, TREES, Run
+
+from shipgen.harness import native, report
+from shipgen.harness.replay import copy_tree
+from shipgen.harness.runners import LocalRunner
+from shipgen.harness.verify import Render, Report, Scenario, StaticTree, verify
+from shipgen.pipeline import resolve
+from shipgen.policy import load
+from shipgen.rendering import bundle
+from shipgen.targets import plan
+
+VECTOR = 'targets: {vector: {version: "0.57"}}'
+FILEBEAT = 'targets: {filebeat: {version: "9.0"}, vector: {version: "0.57"}}\nrelay: {target: vector}'
+ALL = POLICY.replace("{type: ray}", "{type: ray, components: [all]}")
+
+
+@pytest.fixture
+def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
+    """Verify a policy on Filebeat: a recorded tree by its name, or a scenario."""
+    for program in ("loki", "filebeat", "vector"):
+        if shutil.which(program) is None:
+            reason = f"there is no `{program}` on PATH"
+            (pytest.fail if request.config.getoption("--require-shippers") else pytest.skip)(reason)
+
+    def run(
+        scenario: str | Scenario, policy: str = POLICY, change: Callable[[Render], Render] = lambda render: render
+    ) -> Report:
+        file = tmp_path / "policy.yaml"
+        file.write_text(policy.replace(VECTOR, FILEBEAT))
+        loaded = load([str(file)])
+        pipeline = resolve(loaded)
+        choice = plan.choose("filebeat", loaded, pipeline)
+        assert choice.target is not None, choice.diagnostics
+        assert choice.renders, choice.diagnostics
+        what = StaticTree(TREES / scenario) if isinstance(scenario, str) else scenario
+        render = change(lambda of: dict(bundle.of(of, [choice]).files))
+        return verify(pipeline, render, choice.target, choice.version, what, LocalRunner(), keep=tmp_path / "kept")
+
+    return run
+
+
+@pytest.mark.parametrize("tree", ["text", "json", "rotated", "text-worker-node", "process-exit"])
+def test_tree_arrives_whole(run: Run, tree: str) -> None:
+    found = run(tree)
+    assert found.ok, report.written(found, "text")
+    assert found.sinks["loki"].expected > 0
+
+
+@pytest.mark.parametrize("tree", ["json", "rotated"])
+def test_all_components_arrive(run: Run, tree: str) -> None:
+    found = run(tree, ALL)
+    assert found.ok, report.written(found, "text")
+
+
+@pytest.mark.parametrize("name", others.POLICIES)
+def test_policy(run: Run, name: str) -> None:
+    found = run("json", others.POLICIES[name])
+    assert found.ok, report.written(found, "text")
+    assert all(verdict.expected for verdict in found.sinks.values()) or name == "late-drop"
+
+
+def test_live_files(run: Run) -> None:
+    life = live.Life()
+    found = run(life)
+    assert found.ok, report.written(found, "text")
+    assert found.sinks["loki"].expected == life.lines.count
+
+
+def test_killed_while_files_turn(run: Run) -> None:
+    """SIGKILL, of both: what was read and not delivered is read again. Repeats are allowed, loss is not."""
+    life = live.Life(kill=True)
+    found = run(life)
+    verdict = found.sinks["loki"]
+    assert verdict.lost == verdict.wrong == verdict.extra == 0, report.written(found, "text")
+    assert verdict.duplicated <= life.lines.count // 2, report.written(found, "text")
+
+
+def test_files_of_other_sources(run: Run, tmp_path: Path) -> None:
+    node = tmp_path / "tree"
+    copy_tree(TREES / "text-worker-node", node / "tmp" / "ray")
+    for job in ("a", "tmp-1"):
+        (node / "data" / "jobs" / job).mkdir(parents=True)
+        lines = [f"2026-12-01 05:36:{n:02},{n:03} INFO step {n} of {job}\n  and more" for n in range(20)]
+        (node / "data" / "jobs" / job / "train.log").write_text("\n".join(["before any start", *lines, ""]))
+    (node / "var" / "log" / "app").mkdir(parents=True)
+    (node / "var" / "log" / "app" / "x.log").write_text("".join(f"line {n}\n" for n in range(30)))
+    found = run(StaticTree(node), POLICY.replace("sources: {ray: {type: ray}}\n", others.FILES))
+    assert found.ok, report.written(found, "text")
+    assert found.sinks["loki"].expected == 193 + 21 + 30
+
+
+def test_native_check_takes_what_is_rendered(tmp_path: Path) -> None:
+    for program in ("filebeat", "vector"):
+        if shutil.which(program) is None:
+            pytest.skip(f"there is no `{program}` on PATH")
+    file = tmp_path / "policy.yaml"
+    file.write_text(POLICY.replace(VECTOR, FILEBEAT))
+    loaded = load([str(file)])
+    pipeline = resolve(loaded)
+    found, code = native.check_natively(pipeline, [plan.choose("filebeat", loaded, pipeline)])
+    assert code == 0
+    assert [d.code for d in found] == ["native-unchecked", "native-unchecked"], found
