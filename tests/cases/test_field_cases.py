@@ -578,7 +578,7 @@ def test_b37_no_object_overwrites_another(target: str) -> None:
     if not chosen(target, sinks=sinks).renders:
         pytest.skip("has no sink of this type, or not yet")
     config = "".join(data.decode() for data in rendered(target, sinks=sinks).files.values())
-    assert re.search(r"filename_append_uuid: true|\$UUID|%\{(?:uuid_flush|hex_random)\}", config)
+    assert re.search(r"filename_append_uuid: true|\$UUID|%\{(?:uuid_flush|hex_random)\}|unique_id_hex\(chunk", config)
     assert "jsonl.gz" in config
 
 
