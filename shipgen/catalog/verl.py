@@ -16,6 +16,9 @@ DIALECTS: Final = ("engine_worker", "upstream")
 EVENTS: Final = ("DISPATCH", "MEM", "NET", "CHECKPOINT")
 """Task assignment and queueing; heap and GC; timeouts of sessions; locks of checkpoints."""
 
+LEVELS: Final = ("off", "error", "warn", "info", "debug")
+"""Levels of the engine worker, from the least lines to the most; it writes WARN and above when nothing tells it."""
+
 COMPONENTS: Final = {"engine_worker": "engine_worker", "upstream": "verl"}
 """Field `component` by dialect."""
 
@@ -74,3 +77,37 @@ FIELDS: Final = tuple(dict.fromkeys(["task_id", "session_id", "status", *(prose.
 
 OWN_FIELDS: Final = tuple(name for name in FIELDS if name not in record.FIELDS)
 """Those of them that no other source has."""
+
+
+class Setting(NamedTuple):
+    """A setting of VeRL: its name there, and the key of the policy that gives it, below `verl.engine_worker`."""
+
+    name: str
+    key: str
+
+
+WORKER_PROPERTIES: Final = (
+    Setting("log.level", "level"),
+    Setting("log.heartbeat", "heartbeat"),
+    Setting("log.execution.trace", "execution_trace"),
+)
+"""`conf/worker.properties`."""
+ENGINE_WORKER_CONF: Final = (
+    Setting("log.compression.level", "compression_level"),
+    Setting("checkpoint.interval", "checkpoint_interval"),
+)
+"""`conf/engine_worker.conf`; the interval in seconds."""
+JVM_OPTIONS: Final = (
+    Setting("metrics.port", "port"), Setting("metrics.path", "path"), Setting("metrics.interval", "interval")
+)
+"""System properties of the JVM, from `verl.engine_worker.metrics`; the interval as `10s`."""
+
+ENVIRONMENT: Final = (
+    Setting("VERL_LOGGING_LEVEL", "level"),
+    Setting("VERL_FILE_LOGGER_PATH", "metrics_file"),
+    Setting("VERL_FILE_LOGGER_ROOT", "metrics_root"),
+)
+"""Variables of the open-source package, from `verl.upstream`: each module reads its level with `os.getenv` when it is
+imported, `Tracking` the file when training starts (`verl/utils/tracking.py`, 0.9.1; it opens the file anew for writing,
+so a second run with the same file empties it)."""
+PYTHON_LEVELS: Final = {"debug": "DEBUG", "info": "INFO", "warn": "WARNING", "error": "ERROR", "fatal": "CRITICAL"}

@@ -130,6 +130,7 @@ class Pipeline:
     rotation: Mapping[str, Any] | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     relay: Mapping[str, Any] | None = None
+    verl: Mapping[str, Any] = field(default_factory=dict)
 
     def rules_for(self, sink: Sink) -> tuple[Rule, ...]:
         """Rules that work for a sink, in order."""

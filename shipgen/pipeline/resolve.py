@@ -177,4 +177,5 @@ def resolve(policy: Policy) -> Pipeline:
         rotation=data.get("rotation"),
         versions={name: t["version"] for name, t in data.get("targets", {}).items() if "version" in t},
         relay=data.get("relay"),
+        verl=data["verl"],
     )

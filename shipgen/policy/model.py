@@ -168,6 +168,7 @@ RATE = _quantity("rate", "2MiB/s", units.RATE_PATTERN, units.rate)
 REGEX = _string("regex", "a regular expression", "^.+$", 4096)
 PATTERN = _string("redaction", "a regular expression", "^.+$", 4096)
 PATH = _string("path", "an absolute path without wildcards", r"^/[^*?\[\]{},`\\]*$", 4096)
+PLAIN_PATH = _string("path", "an absolute path of letters, digits and `_./:+-`", "^/[A-Za-z0-9_./:+-]*$", 4096)
 GLOB = _string("glob", "an absolute path, with `*`, `?`, `[a-z]` or `[!a-z]` where needed", "^/.*$", 4096)
 URL = _string(
     "url",
@@ -980,6 +981,82 @@ POLICY: Final = Map(
             ),
             "How files are rotated. Left out: nothing is rendered, and they grow.",
         ),
+        "verl": Key(
+            Map(
+                {
+                    "engine_worker": Key(
+                        Map(
+                            {
+                                "level": Key(
+                                    _enum(*verl.LEVELS), "Least level that is written (log.level).", example="info"
+                                ),
+                                "heartbeat": Key(
+                                    BOOL, "Whether heartbeats are logged (log.heartbeat).", example=False
+                                ),
+                                "execution_trace": Key(
+                                    BOOL,
+                                    "Whether each execution is traced (log.execution.trace).",
+                                    example=False,
+                                ),
+                                "compression_level": Key(
+                                    _integer(1, 9),
+                                    "1 is fastest, 9 is smallest (log.compression.level); 5 or more where the network "
+                                    "is under 1 Gbit/s.",
+                                    example=3,
+                                ),
+                                "checkpoint_interval": Key(
+                                    DURATION, "Time between checkpoints (checkpoint.interval).", example="300s"
+                                ),
+                                "metrics": Key(
+                                    Map(
+                                        {
+                                            "port": Key(_integer(1, 65535), "Port that it listens on.", default=9091),
+                                            "path": Key(
+                                                _string("path", "a path of a URL", "^/[A-Za-z0-9._/-]*$", 256),
+                                                "Path that it answers.",
+                                                default="/metrics",
+                                            ),
+                                            "interval": Key(DURATION, "How often they are renewed.", default="10s"),
+                                        }
+                                    ),
+                                    "Metrics of the JVM, for Prometheus (-Dmetrics.*).",
+                                    example={"port": 9091},
+                                ),
+                            }
+                        ),
+                        "The engine worker of the articles: verl/worker.properties, verl/engine_worker.conf, "
+                        "verl/jvm.options.",
+                        example={"level": "info"},
+                    ),
+                    "upstream": Key(
+                        Map(
+                            {
+                                "level": Key(
+                                    _enum("debug", "info", "warn", "error", "fatal"),
+                                    "Least level of its modules (VERL_LOGGING_LEVEL).",
+                                    example="info",
+                                ),
+                                "metrics_file": Key(
+                                    PLAIN_PATH,
+                                    "File that metrics are written to (VERL_FILE_LOGGER_PATH).",
+                                    example="/var/log/verl/metrics.jsonl",
+                                ),
+                                "metrics_root": Key(
+                                    PLAIN_PATH,
+                                    "Directory below which each experiment has its file (VERL_FILE_LOGGER_ROOT).",
+                                    example="/var/log/verl",
+                                ),
+                            },
+                            at_most_one_of=("metrics_file", "metrics_root"),
+                        ),
+                        "The open-source package: verl/verl.env.",
+                        example={"level": "info"},
+                    ),
+                }
+            ),
+            "VeRL's own logging. A key left out leaves VeRL as it is.",
+            default={},
+        ),
         "sources": Key(
             Map(rest=SOURCES, names=NAME, at_least=1),
             "Files to read, by name.",
@@ -1021,7 +1098,7 @@ POLICY: Final = Map(
 )
 
 # Keys that do not exist yet, or must not exist, and what to say about them.
-LATER: Final = {"verl", "topology", "retention"}
+LATER: Final = {"topology", "retention"}
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -225,6 +225,21 @@ def env_value(value: str | int) -> Quoted:
     return Quoted(text)
 
 
+def java_property(value: str | int | bool) -> Quoted:
+    """A key or a value in a file of Java properties: one that needs no escape (`java.util.Properties.load`)."""
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    if not re.fullmatch(r"[A-Za-z0-9._-]+", text):
+        raise ValueError(f"not a property that stands for itself: {text!r}")
+    return Quoted(text)
+
+
+def java_argument(text: str) -> Quoted:
+    """An argument in a file that `java @FILE` reads: one that needs no quotes."""
+    if not re.fullmatch(r"-[A-Za-z0-9._=/:-]+", text):
+        raise ValueError(f"not an argument that stands for itself: {text!r}")
+    return Quoted(text)
+
+
 def _one_line(text: str) -> str:
     """Text without anything that some reader takes for the end of a line, or that does not print."""
     return re.sub(r"[^\x20-\x7e\u00a0-\u2027\u202a-\ud7ff\ue000-\U0010ffff]", "?", text)
@@ -616,7 +631,7 @@ FILTERS: dict[str, Callable[..., Quoted]] = {
         *(onigmo_regex, onigmo_unless, lua, lua_regex, lua_field, lua_key, lua_list),
         *(yaml, vector_yaml, vector_regex, program, indented, vector_template, vector_fields, vector_compression),
         *(vector_secret, vector_env, vrl_string, vrl_regex, vrl_path, vrl_key, vrl_name, vrl_int, vrl_bool),
-        *(env_name, env_value, path_literal, logrotate_word, comment, code_span, prose),
+        *(java_property, java_argument, env_name, env_value, path_literal, logrotate_word, comment, code_span, prose),
         *(promtail_yaml, promtail_env, go_string, go_number, go_field, go_key, go_ms, go_seconds),
         *(go_program, go_literal),
         *(fluentd, fluentd_json, fluentd_ms, fluentd_paths, fluentd_tag, fluentd_label),

@@ -50,6 +50,7 @@ SHARED: tuple[Row, ...] = (
     Row("ray.**", _X, "Ray's environment: ray/ray.env and ray/driver.env"),
     Row("rotation.by"),
     Row("rotation.**", _X, "Ray's environment, logrotate and `explain`"),
+    Row("verl.**", _X, "VeRL's own settings: verl/"),
     Row("relay.**", _X, "for targets that cannot reach a sink on their own"),
 )
 """Rows that hold for every target."""

@@ -1,4 +1,5 @@
-"""What a node needs whichever shipper runs there: Ray's environment, logrotate's file, a page on where each goes."""
+"""What a node needs whichever shipper runs there: Ray's environment, logrotate's file, a page on where each goes; and
+VeRL's."""
 
 from __future__ import annotations
 
@@ -10,12 +11,16 @@ from shipgen.catalog import environment, ray
 from shipgen.catalog.environment import Scope, Variable
 from shipgen.pipeline import rotation
 from shipgen.pipeline.model import Pipeline
+from shipgen.targets import verl
 from shipgen.targets.base import File
 
 NODE_ENV = "ray/ray.env"
 DRIVER_ENV = "ray/driver.env"
 README = "ray/README.md"
 LOGROTATE = "logrotate/ray"
+_TIMER = (
+    "Run it every few minutes, from a timer of its own: ray/README.md says how, and why /etc/logrotate.d is not enough."
+)
 
 
 def variables(pipeline: Pipeline, scope: Scope) -> list[tuple[Variable, str]]:
@@ -64,10 +69,11 @@ def files(pipeline: Pipeline) -> Iterator[File]:
     if rotated and pipeline.rotation:
         owner = pipeline.rotation.get("owner")
         settings = {"globs": rotated, "size": pipeline.rotation["max_size"], "backups": pipeline.rotation["backups"],
-                    "su": user_and_group(owner) if owner else ()}
+                    "su": user_and_group(owner) if owner else (), "note": _TIMER}
         yield File(LOGROTATE, "logrotate/ray.j2", {"header": header, "r": settings}, "logrotate", {(): rotated})
     if node or driver or rotated:
         yield File(README, "ray/README.md.j2", {"header": header, "r": _readme(pipeline, node, driver)}, "markdown")
+    yield from verl.files(pipeline, header)
 
 
 Found = list[tuple[Variable, str]]
