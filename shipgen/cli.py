@@ -455,6 +455,28 @@ def verify(policies: tuple[str, ...], target: str, logs: Path | None, kind: str 
     sys.exit(0 if result.ok else PolicyError.exit_code)
 
 
+@main.group()
+def verl() -> None:
+    """What VeRL's running engine workers can be told."""
+
+
+@verl.command()
+@click.argument("level")
+@click.option("--expire", default="2h", show_default=True, metavar="DURATION", help="When the old level returns.")
+@click.option("--controller", required=True, metavar="URL", help="The controller, such as http://controller:8080.")
+@click.option("--node", metavar="NAME", help="Only the workers of this node.")
+@click.option("--yes", is_flag=True, help="Send it. Without it the request is only shown.")
+@shared
+def level(level: str, expire: str, controller: str, node: str | None, yes: bool, style: str, strict: bool) -> None:
+    """Change the level of running engine workers for a while: OFF, ERROR, WARN, INFO or DEBUG."""
+    from shipgen.harness.controller import level_request
+
+    run(style, strict)
+    request = level_request(level, expire, controller, node)
+    out(str(request))
+    err(f"sent; the controller answered {request.send()}" if yes else "not sent: add --yes")
+
+
 @main.command()
 @shared
 def schema(style: str, strict: bool) -> None:

@@ -69,7 +69,8 @@ def test_help_teaches() -> None:
     for command in COMMANDS:
         assert f"  {command} " in shown
     assert "Exit codes: 0 clean; 1" in shown
-    assert set(main.commands) == set(COMMANDS)
+    assert set(main.commands) == {*COMMANDS, "verl"}
+    assert "Usage: main verl level" in run("verl", "level", "-h").stdout
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -111,3 +111,7 @@ ENVIRONMENT: Final = (
 imported, `Tracking` the file when training starts (`verl/utils/tracking.py`, 0.9.1; it opens the file anew for writing,
 so a second run with the same file empties it)."""
 PYTHON_LEVELS: Final = {"debug": "DEBUG", "info": "INFO", "warn": "WARNING", "error": "ERROR", "fatal": "CRITICAL"}
+
+LOGGING_PATH: Final = "/api/v1/workers/logging"
+"""Path of the controller (port 8080) that takes `{"level": "DEBUG", "expire": "2h"}`; the level returns by itself
+afterwards. The articles show no way to name one node: `node` beside it is shipgen's reading."""
