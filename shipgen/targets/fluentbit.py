@@ -13,10 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from shipgen.catalog import formats, ray, redactions, verl
+from shipgen.diagnostics import Severity
 from shipgen.pipeline import inventory
 from shipgen.pipeline.conditions import ALWAYS
 from shipgen.pipeline.model import Pipeline, Rule, SecretRef, Sink, Source
-from shipgen.targets import common
+from shipgen.targets import capabilities, common
 from shipgen.targets import fluentbit_sinks as sinks
 from shipgen.targets.base import File, Finding, condition_context, release
 
@@ -113,7 +114,8 @@ class _Config:
         paths: list[str] = []
         for family in families:
             kind = common.entry_kind(source, family)
-            backups = self.keeps_offsets and common.reads_backups(self.pipeline, source, family)
+            wanted = keeps_offsets(self.version) or source.rotated == "include"
+            backups = wanted and common.reads_backups(self.pipeline, source, family)
             paths += common.globs(source, family, backups=backups)
             self.families[family.name] = {
                 "name": family.name, "component": family.component, "pattern": family.pattern,
@@ -157,12 +159,6 @@ class _Config:
         self.meant["pipeline", "inputs", len(self.inputs), "path"] = ",".join(paths)
         self.inputs.append({"tag": tag, "source": source.name, "paths": paths, "exclude": exclude,
                             "families": families, "options": options})
-
-    @property
-    def keeps_offsets(self) -> bool:
-        """Whether the script can make Fluent Bit remember how far it read renamed files: since 5.0.3 offsets of files
-        that are gone do no harm."""
-        return self.version >= (5, 1)
 
     def offsets(self, tag: str) -> str:
         """Where an input keeps how far it has read files."""
@@ -321,13 +317,19 @@ class _Config:
             "credentials": [(name, ref.kind, ref.name) for name, ref in sinks.credentials(pipeline)],
             "exact": _EXACT, "pairs": named_groups(formats.PAIRS), "unknown_job": ray.UNKNOWN_JOB,
             "tqdm": formats.TQDM, "files": any(not s["ray"] for s in self.sources), "sources": self.sources,
-            "inputs": self.inputs, "offsets": [self.offsets(i["tag"]) for i in self.inputs] * self.keeps_offsets,
-            "regexes": list(self.regexes), "redactions": self.redactions, "limits": self.limits,
+            "inputs": self.inputs, "regexes": list(self.regexes), "redactions": self.redactions, "limits": self.limits,
+            "offsets": [self.offsets(i["tag"]) for i in self.inputs] * keeps_offsets(self.version),
             "chains": self.chains, "shapes": self.shapes, "variants": self.variants, "single": self.single,
             "objects": any(s["type"] != "loki" or s["line"] == "json" for s in self.shapes),
             "words": next((common.words(s) for s in pipeline.sources if s.pairs), None), "reserved": verl.RESERVED,
             "fields": [f for f in common.possible_fields(pipeline) if f != "time"], "failed_name": FAILED,
         }
+
+
+def keeps_offsets(version: tuple[int, int]) -> bool:
+    """Whether the script can make Fluent Bit remember how far it read renamed files: since 5.0.3 it looks whether what
+    it remembers fits the file, so that what is left of files that are gone does no harm."""
+    return version >= (5, 1)
 
 
 def named_groups(regex: str) -> list[str]:
@@ -399,6 +401,13 @@ class FluentBit:
 
     def check(self, pipeline: Pipeline, version: str) -> Iterator[Finding]:
         """Findings that depend on values."""
+        for source in pipeline.sources:
+            if any(common.reads_backups(pipeline, source, family) for family in source.families):
+                leaf = ("sources", "<ray>", "rotated")
+                row = capabilities.look_up(self.name, release(version), leaf, source.rotated)
+                if row.status is capabilities.Status.APPROXIMATED:
+                    yield Finding("approximated", Severity.WARNING, ("sources", source.name, "rotated"),
+                                  f"approximated: {row.text}", row.way_out)
         for sink in pipeline.sinks:
             yield from sinks.findings(pipeline, sink, release(version))
 
