@@ -156,7 +156,8 @@ def init(kind: str, style: str, strict: bool) -> None:
 @main.command()
 @policies
 @targets("Judge the policy for this target as well; may be repeated. `all`: every target.")
-@click.option("--native", is_flag=True, help="Also run each shipper's own checker on what is rendered.")
+@click.option("--native", is_flag=True,
+              help="Also run each shipper's own checker, and start it where nothing is read or sent.")
 @shared
 def validate(policies: tuple[str, ...], wanted: tuple[str, ...], native: bool, style: str, strict: bool) -> None:
     """Check a policy: schema, semantics, what each target can and cannot do.

@@ -213,8 +213,9 @@ def test_targets_that_are_asked_for(at: Callable[[str], str]) -> None:
 
 def test_native_check_without_the_binary(at: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")  # docker leaves a Unix socket open where none answers
     result = run("validate", at(ROTATED), "--native", code=3)
-    assert "not checked: there is no `vector` on PATH" in result.stdout
+    assert "not checked: there is no `vector` on PATH, and no Docker engine that has timberio/vector:" in result.stdout
 
 
 # --- render ---

@@ -102,6 +102,9 @@ class ShipperHandle(Protocol):
     def kill(self) -> None:
         """End it without a chance to save anything (SIGKILL)."""
 
+    def exit_code(self) -> int:
+        """What it ended with, once it has."""
+
     def log(self) -> str:
         """What it wrote about itself."""
 
@@ -161,6 +164,9 @@ class _Relayed:
     def kill(self) -> None:
         self.shipper.kill()
         self.relay.kill()
+
+    def exit_code(self) -> int:
+        return self.shipper.exit_code() or self.relay.exit_code()
 
     def log(self) -> str:
         return f"{self.relay.log()}\n{self.shipper.log()}"
@@ -411,6 +417,9 @@ class _Process:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
+    def exit_code(self) -> int:
+        return self.process.wait()
+
     def log(self) -> str:
         return self.log_path.read_text(errors="replace")
 
@@ -519,6 +528,9 @@ class _Container:
             self.container.kill()
         self.container.wait()
         self.log()
+
+    def exit_code(self) -> int:
+        return int(self.container.wait()["StatusCode"])
 
     def log(self) -> str:
         text = self.container.logs().decode("utf-8", "replace")
