@@ -34,14 +34,16 @@ def test_nothing_real_is_left_in_what_is_started(target: str) -> None:
         name: sink for name, sink in SINKS.items()
         if judged(policy(targets={target: {}}, sinks={"s": sink}, **relay), target).renders
     }
-    data = policy(targets={target: {}}, **relay, sinks=sinks, ray={"temp_dir": "/real/ray"}, collector={"state_dir": "/real/s"})
+    node = {"ray": {"temp_dir": "/real/ray"}, "collector": {"state_dir": "/real/s"}}
+    data = policy(targets={target: {}}, sinks=sinks, **node, **relay)
     data["sources"]["app"] = {"type": "file", "paths": ["/real/*.log"], "exclude": ["/real/x*.log"]}
     choice = judged(data, target)
     assert choice.renders, choice.diagnostics
     with LocalRunner() as runner:
         (runner.workdir / "state").mkdir()
         here = native.harmless(resolved(data), runner, "http://127.0.0.1:1")
-        text = b"".join(d for p, d in bundle.of(here, [choice]).files.items() if p.startswith((f"{target}/", "relay/"))).decode()
+        files = bundle.of(here, [choice]).files
+        text = b"".join(d for path, d in files.items() if path.startswith((f"{target}/", "relay/"))).decode()
         text = re.sub(r"/node/real/", "/node/", text)  # below the run's own directory
         assert "127.0.0.1:1" in text
     assert "real.example.com" not in text
