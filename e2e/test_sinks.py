@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from receivers.base import Receiver, Record
@@ -271,3 +272,31 @@ def test_sasl(start: Start) -> None:
         job = start({**KINDS["kafka"].settings(receiver), **SMALL, "sasl": sasl}, "text-worker-node",
                     {"K_USER": "u", "K_PASSWORD": "p$w\"'\\# x"})
         right(job, receiver)
+
+
+HOSTILE = "it's \"q\" #{x} $HOME $$ {{ y }} %Y %% @z [a] & *"
+
+
+def test_text_of_settings_is_data(start: Start) -> None:
+    with LinesServer(headers={"X-Team": HOSTILE}) as receiver:
+        sink = {"type": "http", "endpoint": receiver.url("/logs"), "headers": {"X-Team": HOSTILE}, **SMALL}
+        rules = [{"name": "team", "add": {"team": f"{HOSTILE} \\ é日"}}]
+        job = start(sink, "text-worker-node", {}, cluster=f"c {HOSTILE}", parsing={"timezone": "UTC", "rules": rules})
+        expected = [{**one, "team": f"{HOSTILE} \\ é日", "cluster": f"c {HOSTILE}"} for one in job.expected()]
+        job.settle(receiver, len(expected))
+        job.stop()
+        assert receiver.problems == []
+        assert differences(expected, receiver.records) == {"missing": [], "surplus": []}, job.log()[-2000:]
+
+
+def test_text_in_the_keys_of_objects_is_quoted(start: Start) -> None:
+    kind = KINDS["s3"]
+    with kind.receiver() as receiver:
+        sink = {**kind.settings(receiver), **SMALL, "prefix": {"by": ["cluster"], "date": "none"}}
+        job = start(sink, "text-worker-node", kind.env, cluster=f"c/{HOSTILE}")
+        expected = [{**one, "cluster": f"c/{HOSTILE}"} for one in job.expected()]
+        job.settle(receiver, len(expected))
+        job.stop()
+        assert receiver.problems == []
+        assert differences(expected, receiver.records) == {"missing": [], "surplus": []}, job.log()[-2000:]
+        assert {unquote(key.split("/")[0]) for key in receiver.keys} == {f"cluster=c/{HOSTILE}"}

@@ -8,10 +8,11 @@ a map: there Fluent Bit reads the JSON back, which keeps whole numbers of 64 bit
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from shipgen.diagnostics import Severity
 from shipgen.pipeline.model import Pipeline, SecretRef, Sink
@@ -34,6 +35,9 @@ _FOLDERS = {"none": "", "daily": "date=%Y-%m-%d/", "hourly": "date=%Y-%m-%d/hour
 _EXTENSIONS = {"none": ".jsonl", "gzip": ".jsonl.gz", "zstd": ".jsonl.zst"}
 _BY = ("component", "source", "cluster", "node")
 """Fields that are the same in all records of an output, or known beforehand."""
+_SIGNED = re.compile(r"[A-Za-z0-9_.~-]*")
+"""What a key may be made of: of a `%` in it Fluent Bit signs something else than it asks for (`uri_encode` in
+`src/flb_signv4.c`, 5.1), and it writes no other character as S3 wants it."""
 _FOR_EVER = 2_147_483_647
 """An output to S3 that is told to go on for ever stops after five attempts (`plugins/out_s3/s3.c`, 5.1)."""
 _DATES = {"daily": "%Y.%m.%d", "monthly": "%Y.%m"}
@@ -248,17 +252,12 @@ def _node(pipeline: Pipeline) -> str | dict[str, str]:
     return node if isinstance(node, str) else {"env": node.name if node else "HOSTNAME"}
 
 
-def _key(value: str | dict[str, str]) -> str | dict[str, str]:
-    """Part of the key of an object, where `%` begins a part of the time, `$` something of the tag."""
-    return quote(value, safe="").replace("%", "%%") if isinstance(value, str) else value
-
-
 def _s3(pipeline: Pipeline, sink: Sink, name: str, folders: Mapping[str, str | dict[str, str]]) -> Options:
     options = sink.options
     prefix, endpoint = options["prefix"], options.get("endpoint")
     codec = compression(sink)
-    key = ["/", *(part for field in prefix["by"] for part in (f"{field}=", _key(folders[field]), "/")),
-           f"{_FOLDERS[prefix['date']]}{pipeline.name}-", _key(folders["node"]),
+    key = ["/", *(part for field in prefix["by"] for part in (f"{field}=", folders[field], "/")),
+           f"{_FOLDERS[prefix['date']]}{pipeline.name}-", folders["node"],
            f"-%Y%m%dT%H%M%S-$UUID{_EXTENSIONS[codec]}"]
     found: Options = [("bucket", options["bucket"]), ("region", options.get("region", "us-east-1"))]
     if endpoint:
@@ -393,6 +392,14 @@ def _s3_findings(pipeline: Pipeline, sink: Sink) -> Iterator[Finding]:
             yield Finding("unsupported", Severity.ERROR, (*path, "prefix", "by"),
                           f"Fluent Bit can't make the folder of an object of the records in it, such as their {field}",
                           f"use some of {', '.join(_BY)}, or the target vector")
+    node = pipeline.collector.node
+    in_key = {("cluster",): (pipeline.cluster or "") if "cluster" in sink.options["prefix"]["by"] else "",
+              ("collector", "node"): node if isinstance(node, str) else ""}
+    for where, value in in_key.items():
+        if not _SIGNED.fullmatch(value):
+            yield Finding("unsupported", Severity.ERROR, where, "Fluent Bit signs requests wrong if the key of the "
+                          "object has other characters than letters, digits and `_.~-`",
+                          "use those, or the target vector")
     given = [s.options["credentials"] for s in pipeline.sinks if s.type == "s3" and "credentials" in s.options]
     if "credentials" in sink.options and any(other != given[0] for other in given):
         yield Finding("unsupported", Severity.ERROR, (*path, "credentials"),
