@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -37,7 +38,10 @@ def _finding(code: str, severity: Severity, path: Path, text: str, hint: str) ->
 
 
 def _findings(pipeline: Pipeline) -> Iterator[Finding]:
-    parts = (_version, _repeats, _serve, _growth, _budget, _logrotate, _rule_fields, _group_fields, _mapping)
+    parts = (
+        _version, _repeats, _serve, _growth, _verl_growth, _budget, _ring, _logrotate, _rule_fields, _group_fields,
+        _mapping,
+    )
     for part in parts:
         yield from part(pipeline)
 
@@ -114,6 +118,39 @@ def _budget(pipeline: Pipeline) -> Iterator[Finding]:
             f"session on one node, each once; every worker beyond the first adds three files, {size(3 * ring)}",
             "lower max_size or backups",
         )
+
+
+def _verl_growth(pipeline: Pipeline) -> Iterator[Finding]:
+    engine = next((s.name for s in pipeline.sources if s.pairs), None)
+    if engine is not None and not rotation.by(pipeline):
+        yield _finding(
+            "unbounded-growth", Severity.NOTE, ("sources", engine),
+            f"without `rotation` nothing bounds VeRL's logs: one worker wrote over {verl.UNROTATED_A_DAY // 10**9} GB "
+            "in a day",
+            "add `rotation: {by: ray}`: VeRL's files are logrotate's in any case",
+        )
+
+
+def _ring(pipeline: Pipeline) -> Iterator[Finding]:
+    """Rings that turn over while a shipper is down."""
+    settings = pipeline.rotation
+    if settings is None:
+        return
+    ring, downtime = rotation.ring(pipeline), settings["downtime"]
+    rates = [
+        (("rotation", "expected_rate"), settings.get("expected_rate", 0), "the busiest file"),
+        (("verl", "engine_worker", "level"), rotation.engine_rate(pipeline), "an engine worker's file at this level"),
+    ]
+    for path, rate, what in rates:
+        if rate and ring * 1000 < downtime * rate:
+            wanted = rotation.size(math.ceil(downtime * rate / 1000 / (settings["backups"] + 1) / 2**20) * 2**20)
+            yield _finding(
+                "ring-too-small", Severity.WARNING, path,
+                f"at {rotation.size(rate)}/s {what} and its backups ({rotation.size(ring)}) turn over in "
+                f"{ring // rate} s, sooner than the {downtime // 1000} s that a shipper may be down "
+                "(rotation.downtime): what is overwritten unread is lost",
+                f"max_size of {wanted} with {settings['backups']} backups would do; or log less",
+            )
 
 
 def _logrotate(pipeline: Pipeline) -> Iterator[Finding]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from shipgen.catalog import verl
 from shipgen.catalog.ray import FAMILIES, Family, Rotates
 from shipgen.pipeline.model import Pipeline
 
@@ -61,6 +62,14 @@ def least_files(families: Iterable[Family]) -> int:
 def ring(pipeline: Pipeline) -> int:
     """Bytes that one file may take with its backups; 0 where nothing is rotated."""
     return int(pipeline.rotation["max_size"] * (pipeline.rotation["backups"] + 1)) if pipeline.rotation else 0
+
+
+def engine_rate(pipeline: Pipeline) -> int:
+    """Bytes a second that one engine worker of VeRL writes at the policy's level, by the articles' table; 0 where no
+    source reads its log, where no level is set, or where the table has no figure for it."""
+    level = pipeline.verl.get("engine_worker", {}).get("level", "")
+    known = level in verl.COSTS and any(s.pairs for s in pipeline.sources)
+    return verl.COSTS[level].rate if known else 0
 
 
 def size(number: float) -> str:

@@ -967,6 +967,12 @@ POLICY: Final = Map(
                     "expected_rate": Key(
                         RATE, "How fast the node writes; drives the arithmetic of ring time and disk.", example="2MiB/s"
                     ),
+                    "downtime": Key(
+                        DURATION,
+                        "How long a shipper may be down without losing lines; a warning is given where a ring turns "
+                        "over sooner.",
+                        default="10m",
+                    ),
                     "disk_budget": Key(SIZE, "A warning is given when logs could take more.", example="200GiB"),
                     "owner": Key(
                         _string(

@@ -50,11 +50,22 @@ sources:
 """
 
 _VERL = """
+rotation: {max_size: 512MiB, backups: 5}     # for Ray ray/ray.env, for the engine worker logrotate/verl
+
+verl:                       # rendered into verl/: worker.properties, engine_worker.conf, jvm.options, verl.env
+  engine_worker: {level: info, heartbeat: false, compression_level: 3, metrics: {port: 9091}}
+  upstream: {level: info, metrics_root: /var/log/verl/metrics}
+
 sources:
-  ray: {type: ray}
-  engine:
-    type: file              # the engine worker's own logs; Ray's files of the same job come with the source above
-    paths: [/var/log/verl/*.log]
+  ray: {type: ray}          # the open-source package writes its lines into Ray's worker files
+  engine: {type: verl, paths: [/var/log/verl/*.log]}
+  metrics: {type: verl, dialect: upstream, paths: [/var/log/verl/metrics/*/*.jsonl]}
+
+parsing:
+  rules:                    # of a session's network events all or none; those at WARN and above stay
+    - name: sample-net
+      when: {source: engine, event: NET, level: {below: warn}}
+      sample: {rate: 0.1, by: session_id}
 """
 
 _STARTERS = {

@@ -135,6 +135,28 @@ def test_budget_counts_all_that_ray_rotates() -> None:
     assert [d.code for d in fewer] == ["over-budget"], "Ray rotates the files that nobody reads, too"
 
 
+@pytest.mark.parametrize(("rotation", "level", "path"), [
+    ({**BY_RAY, "expected_rate": "5MiB/s"}, "info", None),
+    ({**BY_RAY, "expected_rate": "6MiB/s"}, None, "rotation.expected_rate"),
+    ({**BY_RAY, "expected_rate": "5MiB/s", "downtime": "11m"}, None, "rotation.expected_rate"),
+    (BY_RAY, "debug", "verl.engine_worker.level"),
+    (BY_RAY, "warn", None),
+    ({**BY_RAY, "max_size": "2GiB"}, "debug", None),
+])
+def test_a_ring_that_turns_over_while_a_shipper_is_down(
+    rotation: dict[str, Any], level: str | None, path: str | None
+) -> None:
+    verl = {"engine_worker": {"level": level}} if level else {}
+    data = policy(rotation=rotation, verl=verl, sources={"e": {"type": "verl", "paths": ["/a"]}})
+    assert [one for one in said(data) if one[0] == "warning"] == (
+        [("warning", "ring-too-small", path)] if path else [])
+
+
+def test_verl_without_rotation_grows() -> None:
+    data = policy(rotation=None, sources={"e": {"type": "verl", "paths": ["/a"]}})
+    assert said(data) == [("note", "unbounded-growth", "sources.e")]
+
+
 @pytest.mark.parametrize(("number", "text"), [
     (1, "1B"), (1000, "1000B"), (1536, "1.5KiB"), (64 * 2**20, "64MiB"), (3 * 2**30, "3GiB"), (5000 * 2**40, "5000TiB"),
 ])

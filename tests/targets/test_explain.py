@@ -488,3 +488,18 @@ def test_choices_may_be_none_or_without_target() -> None:
     nothing = Choice("fluentd", "", None, ())
     assert "fluentd" in explain(policy, pipeline, [nothing])
     assert "Known: vector" in explain(policy, pipeline, [])
+
+
+# --- VeRL ---
+
+
+def test_what_a_level_of_verl_costs(told: Any) -> None:
+    engine = {"engine": {"type": "verl", "paths": ["/v.log"]}}
+    rotation, verl = {"max_size": "175MiB", "backups": 3}, {"engine_worker": {"level": "debug"}}
+    page = told(sources=engine, rotation=rotation, verl=verl)
+    costs = "18.4 MB/s, 1590 GB a day, 15.7% of throughput; its ring of 700MiB turns over in 39.9 seconds"
+    assert costs in page.line("DEBUG: ")
+    assert "0.02 hours = 1GiB / 17.548MiB/s" in page.section("VeRL")
+    assert "logrotate/verl" in page.section("Rotation")
+    assert "WARN and above" in told(sources=engine).section("VeRL")
+    assert "\nVeRL\n" not in told().text

@@ -74,6 +74,7 @@ PAIRS: dict[str, Pair] = {
     "rotation.max_size": Pair("1GiB", "2GiB"),
     "rotation.backups": Pair(3, 4),
     "rotation.expected_rate": Pair("1MiB/s", "2MiB/s"),
+    "rotation.downtime": Pair("1m", "1h", {"expected_rate": "100MiB/s"}),
     "rotation.disk_budget": Pair("100TiB", "1MiB"),
     "rotation.owner": Pair("a:b", "c:d", {"by": "logrotate"}),
     "verl.*.level": Pair("info", "debug"),

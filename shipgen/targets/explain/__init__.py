@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from shipgen.pipeline.model import Pipeline, SecretRef
 from shipgen.policy import Policy
-from shipgen.targets.explain import cluster, shippers, sinks, sources
+from shipgen.targets.explain import cluster, shippers, sinks, sources, verl
 from shipgen.targets.explain.wording import Page, code, duration, listing, text
 from shipgen.targets.plan import Choice
 
@@ -35,6 +35,9 @@ def explain(policy: Policy, pipeline: Pipeline, choices: Sequence[Choice]) -> st
     if any(s.families for s in pipeline.sources):
         page.title("Ray's environment")
         cluster.tell_environment(page, pipeline)
+    if pipeline.verl or any(s.type == "verl" for s in pipeline.sources):
+        page.title("VeRL")
+        verl.tell(page, pipeline)
     return str(page)
 
 

@@ -10,8 +10,8 @@ from shipgen.catalog.environment import VARIABLES, Scope
 from shipgen.catalog.ray import Family, Rotates
 from shipgen.pipeline import rotation
 from shipgen.pipeline.model import Pipeline, Sink
-from shipgen.targets import node
-from shipgen.targets.explain.wording import Page, code, count, listing, size, span
+from shipgen.targets import node, verl
+from shipgen.targets.explain.wording import Page, code, count, duration, listing, size, span
 
 _DAY = 86_400
 _PER_WORKER = ("worker", "core_worker")
@@ -23,7 +23,9 @@ def tell_rotation(page: Page, pipeline: Pipeline) -> None:
     if any(s.families for s in pipeline.sources):
         _who(page, pipeline)
     for source in pipeline.sources:
-        if source.paths:
+        if source.pairs and pipeline.rotation:
+            page.fact(f"Files of {source.name}", f"logrotate copies and truncates them ({code(verl.LOGROTATE)})")
+        elif source.paths:
             page.fact(
                 f"Files of {source.name}",
                 "whoever writes them rotates them, or nobody; shipgen renders nothing for them",
@@ -41,7 +43,7 @@ def tell_rotation(page: Page, pipeline: Pipeline) -> None:
         )
     _disk(page, pipeline, settings)
     if "expected_rate" in settings:
-        _rate(page, pipeline, settings["expected_rate"])
+        _rate(page, pipeline, settings)
 
 
 def _names(families: Iterable[Family]) -> str:
@@ -95,13 +97,17 @@ def _budget(left: int, budget: int, worker: int) -> str:
     return f"{size(budget)} leaves {size(left)}{more}"
 
 
-def _rate(page: Page, pipeline: Pipeline, rate: int) -> None:
+def _rate(page: Page, pipeline: Pipeline, settings: Mapping[str, Any]) -> None:
+    rate = settings["expected_rate"]
     ring, speed = rotation.ring(pipeline), f"{size(rate)}/s"
     page.fact(
         "Ring time",
         f"{span(ring / rate)} = {size(ring)} / {speed}: so long the busiest file, if it takes the whole expected "
         "rate, holds what a shipper that is down has not read; after that lines are lost",
     )
+    downtime = settings["downtime"]
+    held = "holds" if ring * 1000 >= downtime * rate else "does not hold"
+    page.fact("Downtime of a shipper to be bridged", f"{duration(downtime)}, which the ring {held}")
     remote = [s for s in pipeline.sinks if "retry" in s.options]
     page.fact(
         "Bandwidth",
@@ -112,10 +118,15 @@ def _rate(page: Page, pipeline: Pipeline, rate: int) -> None:
         page.fact(f"Buffer of {sink.name}", _bridged(sink, rate, ring))
 
 
+def bridged(sink: Sink, rate: int) -> str:
+    """How long a sink's buffer lasts at a rate, and how that comes: ``0.14 hours = 1GiB / 2MiB/s``."""
+    held = sink.options["buffer"]["max_size"]
+    return f"{held / rate / 3600:.2f} hours = {size(held)} / {size(rate)}/s"
+
+
 def _bridged(sink: Sink, rate: int, ring: int) -> str:
     buffer = sink.options["buffer"]
-    held = buffer["max_size"]
-    words = f"{held / rate / 3600:.2f} hours = {size(held)} / {size(rate)}/s of an outage are bridged"
+    words = f"{bridged(sink, rate)} of an outage are bridged"
     return f"{words}, then {span(ring / rate)} more by the ring" if buffer["when_full"] == "block" else words
 
 
