@@ -40,8 +40,8 @@ def _level(page: Page, pipeline: Pipeline, level: str) -> None:
         if not cost.rate:
             page.point(f"{name.upper()}: nothing", 1)
             continue
-        rate = f"{cost.rate / 10**6:g} MB/s, {cost.rate * _DAY / 10**9:.0f} GB a day"
-        words = f"{name.upper()}: {rate}, {cost.throughput}% of throughput"
+        speed = f"{cost.rate / 10**6:g} MB/s, {cost.rate * _DAY / 10**9:.0f} GB a day"
+        words = f"{name.upper()}: {speed}, {cost.throughput}% of throughput"
         if ring:
             words += f"; its ring of {size(ring)} turns over in {span(ring / cost.rate)}"
         page.point(words, 1)
