@@ -51,7 +51,8 @@ class _Config:
         self.version = version
         self.relays = relays
         self.marked = marked(pipeline)
-        self.lanes: dict[str, int | None] = {}
+        self.lanes: list[str] = []
+        self.longest: dict[int, list[str]] = {}
         self.starts: dict[str, list[str]] = {}
         self.sources: list[dict[str, Any]] = []
         self.transforms: list[dict[str, Any]] = []
@@ -92,7 +93,9 @@ class _Config:
         """
         skip = source.on_long_line == "skip"
         if self.relays:
-            self.lanes[id_] = source.max_line if skip else None
+            self.lanes.append(id_)
+            if skip:
+                self.longest.setdefault(source.max_line, []).append(id_)
             if groups.get("mode") == "halt_before":
                 self.starts.setdefault(groups["start"], []).append(id_)
             return f"relay::lanes.lane{len(self.lanes)}"
@@ -142,7 +145,7 @@ class _Config:
     def relayed(self) -> list[dict[str, Any]]:
         """What stands before all else in a relay: each group of lines as a file source would give it, and a lane for
         each input of the other shipper."""
-        program = {"lanes": self.lanes, "starts": self.starts}
+        program = {"longest": self.longest, "starts": self.starts}
         lanes = [(f"lane{n}", {"kind": "is", "field": "source_type", "values": [id_], "boolean": False})
                  for n, id_ in enumerate(self.lanes, 1)]
         return [
