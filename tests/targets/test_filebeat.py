@@ -162,7 +162,8 @@ def test_a_group_arrives_as_a_file_source_gives_it() -> None:
 
 @pytest.mark.parametrize(("id_", "first", "parted"), [
     ("ray:raylet", "[2026-12-01 05:36:20,182 I 1 2] (raylet) a.cc:1: x", False), ("ray:raylet", "objects in use", True),
-    ("ray:worker", "objects in use", False), ("app", "= x", False), ("app", "x", True),
+    ("ray:raylet", '{"message":"x"}', False), ("ray:worker", "objects in use", False),
+    ("app", "= x", False), ("app", "x", True),
 ])
 def test_lines_at_the_head_of_a_file_come_one_by_one(id_: str, first: str, parted: bool) -> None:
     data = given_policy(sources={"ray": {"type": "ray"}, "app": {**FILE, "multiline": {"start": "^="}}})
