@@ -1,11 +1,19 @@
-"""What the tests on real shippers share: the smallest policy, and the type of the fixture that runs one."""
+"""What the tests on real shippers share: the smallest policy, and what runs one."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from shipgen.harness.verify import Report
+import pytest
+
+from shipgen.harness.runners import LocalRunner
+from shipgen.harness.verify import Render, Report, Scenario, StaticTree, verify
+from shipgen.pipeline import resolve
+from shipgen.policy import load
+from shipgen.rendering import bundle
+from shipgen.targets import base, plan
 
 TREES = Path(__file__).parent.parent / "tests" / "data" / "ray-logs"
 POLICY = """\
@@ -19,3 +27,28 @@ sinks: {loki: {type: loki, endpoint: "http://loki.invalid:3100"}}
 """
 
 Run = Callable[..., Report]
+
+
+def run_of(name: str, request: pytest.FixtureRequest, directory: Path) -> Run:
+    """Verifies policies on one target, with this machine's programs: a recorded tree by its name, or a scenario.
+    ``change`` may put faults into what is rendered."""
+    target = base.get(name)
+    for program in ("loki", target.binary):
+        if shutil.which(program) is None:
+            reason = f"there is no `{program}` on PATH"
+            (pytest.fail if request.config.getoption("--require-shippers") else pytest.skip)(reason)
+
+    def run(
+        scenario: str | Scenario, policy: str = POLICY, change: Callable[[Render], Render] = lambda render: render
+    ) -> Report:
+        file = directory / "policy.yaml"
+        file.write_text(policy.replace('vector: {version: "0.57"}', f'{name}: {{version: "{target.versions[-1]}"}}'))
+        loaded = load([str(file)])
+        pipeline = resolve(loaded)
+        choice = plan.choose(name, loaded, pipeline)
+        assert choice.renders, choice.diagnostics
+        what = StaticTree(TREES / scenario) if isinstance(scenario, str) else scenario
+        render = change(lambda of: dict(bundle.of(of, [choice]).files))
+        return verify(pipeline, render, target, choice.version, what, LocalRunner(), keep=directory / "kept")
+
+    return run

@@ -6,9 +6,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from shipgen.diagnostics import Severity
+from shipgen.pipeline import rotation
 from shipgen.pipeline.model import Pipeline, Sink
-from shipgen.targets import common
+from shipgen.targets import base, capabilities, common
 from shipgen.targets.base import File, Finding
+from shipgen.targets.capabilities import MOVED, NOT_GIVEN
 from shipgen.targets.promtail import jobs
 
 END_OF_LIFE = "2026-03-02"
@@ -74,17 +76,12 @@ class Promtail:
                       f"Promtail {version} gets no fixes any more: its end of life was {END_OF_LIFE}",
                       f"move to Grafana Alloy, which can read this configuration: {TO_ALLOY}")
         if pipeline.collector.node is None:
-            yield Finding("approximated", Severity.WARNING, ("collector", "node"),
-                          f"approximated: Promtail's stages do not know the host's name; `node` is the variable "
-                          f"{jobs.HOST_NAME}, which containers have and services may lack, and absent without it",
-                          f"set {jobs.HOST_NAME} where Promtail starts, or collector.node")
+            yield self._approximated(version, ("collector", "node"), NOT_GIVEN)
         for source in pipeline.sources:
             if any(f.moves for f in source.families):
-                yield Finding("approximated", Severity.WARNING, ("sources", source.name),
-                              "approximated: Promtail knows files by their path and reads one that Ray moved to "
-                              "logs/old/ again from its beginning (80 repeats of 2,140 records)",
-                              "with RAY_LOG_MONITOR_MAX_OPEN_FILES above the number of worker files on a node Ray "
-                              "moves none")
+                yield self._approximated(version, ("sources", "<ray>", "components"), MOVED, ("sources", source.name))
+            if not pipeline.rotation and any(f in rotation.by_ray(pipeline) for f in source.families):
+                yield self._approximated(version, ("rotation", "by"), "ray", ("sources", source.name))
         for where, _ in _secrets(pipeline):
             yield Finding("needs-flag", Severity.WARNING, where,
                           "Promtail reads environment variables only with -config.expand-env=true; without it the "
@@ -95,6 +92,11 @@ class Promtail:
             if name.startswith("S_") or name in OWN_NAMES:
                 yield Finding("unsupported", Severity.ERROR, _place_of(pipeline, name),
                               f"`{name}` is a name that Promtail or its pipeline has a use for", "choose another name")
+
+    def _approximated(self, version: str, leaf: tuple[str, ...], value: str, path: Path = ()) -> Finding:
+        """What the capability table says of something that the policy does not spell out."""
+        row = capabilities.look_up(self.name, base.release(version), leaf, value)
+        return Finding("approximated", Severity.WARNING, path or leaf, f"approximated: {row.text}", row.way_out)
 
     def _sinks(self, pipeline: Pipeline) -> Iterator[Finding]:
         """What would make one sink get something else than the first one."""

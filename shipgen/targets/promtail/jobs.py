@@ -55,7 +55,6 @@ ALWAYS_THERE = ("raw", "message", "json")
 """What `line` can be."""
 _ID_FIELDS = tuple(k for k in formats.JSON_IDS if k != "submission_id")
 _SHARED = ("multiline", "regex", "replace", "template", "logfmt", "structured_metadata", "static_labels", "labels")
-_TRUE: dict[str, Any] = {"kind": "all", "of": []}
 
 Stage = dict[str, Any]
 
@@ -338,7 +337,7 @@ class _Build:
         if not names:
             return
         text = "S_message" if "(?P<message>" in job.source.regex else "S_first"
-        job.template("copy", "S_pairs", when=_TRUE, field=text)
+        self.copy("S_pairs", text)
         words = [prose for prose in verl.PROSE if prose.field in names]
         for prose in words:
             job.regex(prose.regex.replace("(?P<", "(?P<S_word_"), "S_pairs")
@@ -372,11 +371,17 @@ class _Build:
         """One template says all that an entry says of itself; logfmt makes values of that."""
         job, reading = self.job, self.reading
         f = reading.program(job)
+        redacts = any(rule.action == "redact" for rule, _ in job.rules)
+        if redacts:  # stays there if the program fails
+            job.template("constant", "S_entry", text=f'\nS_failed="{FAILED}"\ntime_source="read"')
         job.template("entry", "S_entry", **f)
         groups = common.regex_groups(job.source) if job.source.regex else ()
         own = ("time", "raw", "message", "extra", *job.pairs(), *groups)
         job.logfmt("S_entry", [*(n for n in record.FIELDS if n not in own), "S_ok", "S_rest", "S_t", "S_late",
-                               "S_extra", *reading.redacted])
+                               "S_extra", *reading.redacted, *(["S_failed"] if redacts else [])])
+        if redacts:
+            job.output("S_failed")
+            self.counters.append((f"redaction_failed_{_identifier(job.name)}_total", "S_failed"))
         job.add("timestamp", source="S_t", format="UnixNs")
         if f["late"] == "drop":
             job.drop("late", source="S_late")
@@ -386,7 +391,8 @@ class _Build:
             job.output("S_text")
         if "message" in self.wanted:
             job.template("message", "message", json=f["json"], regex=f["regex"], headers=f["headers"],
-                         group="(?P<message>" in job.source.regex, header_groups=["S_header", "S_twin", "S_python"])
+                         group="(?P<message>" in job.source.regex, header_groups=["S_header", "S_twin", "S_python"],
+                         redacts=redacts)
 
     # -- rules
 
@@ -440,45 +446,54 @@ class _Build:
 
     def redact(self, name: str, when: Condition, how: dict[str, Any]) -> None:
         """The text by a `replace` stage, a JSON entry by a template, each field by a stage of its own. `replace` cannot
-        fail. Where the template does, what is delivered is what the entry's program left in its place: that redaction
-        failed."""
-        job, context, is_json = self.job, self.when(when), self.reading.json
-        source = "" if when == ALWAYS else "S_copy"
+        fail. Where a template does, what is delivered is what stood in its place before: that redaction failed."""
+        job, is_json, flag = self.job, self.reading.json, ""
+        named = f"{_identifier(job.name)}Z{name}"
+        if when != ALWAYS:
+            flag = f"S_when_{name}"
+            context = self.when(when)
+            job.template("constant", flag, text=FAILED)
+            job.template("flag", flag, when=context, rate=None, by="")
+            self.counters.append((f"redaction_undecided_{named}_total", flag))
         if is_json:
             hint = "" if regexes.anchored(how["regex"]) else f"S_hint_{name}"
             if hint:
                 job.regex(regexes.found(how["regex"], hint), "S_json")
-            job.template("redact_json", f"S_json_{name}", when=context, hint=hint, strings=JSON_STRING,
-                         ansi=formats.ANSI, failed=FAILED, **how)
-        if source:
-            job.template("entry_copy", source, when=context, text_only=is_json)
-        job.replace(how["expression"], how["text"], source)
-        if source:
-            job.output(source)
+            job.template("redact_json", f"S_json_{name}", flag=flag, hint=hint, strings=JSON_STRING,
+                         ansi=formats.ANSI, **how)
+            self.counters.append((f"redaction_failed_{named}_total", f"S_json_{name}"))
+        if flag:
+            self.copy("S_copy", "Entry", flag, unless="S_ok" if is_json else "")
+        job.replace(how["expression"], how["text"], "S_copy" if flag else "")
+        if flag:
+            job.output("S_copy")
         if is_json:
             job.output(f"S_json_{name}")
-            self.counters.append((f"redaction_failed_{_identifier(job.name)}_{name}_total", f"S_json_{name}"))
         fields = [f for f in common.possible_fields(job.pipeline) if f in self.wanted and f not in NOT_REDACTED]
         fields += [f for f in job.pairs() if f not in fields]
-        if when == ALWAYS:
+        if flag:
+            self.redact_copies(f"S_{name}_", flag, fields, how)
+        else:
             for one in fields:
                 job.replace(how["expression"], how["text"], one)
-        else:
-            self.redact_copies(f"S_{name}_", context, fields, how)
         for one in job.pairs():
             job.template("pair_gone", one, field=one, **{"with": how["text"]})
 
-    def redact_copies(self, prefix: str, when: dict[str, Any], fields: list[str], how: dict[str, Any]) -> None:
-        """Fields only where a condition holds: copied under other names there, redacted, and copied back."""
+    def copy(self, name: str, field: str, flag: str = "", unless: str = "") -> None:
+        """A value under another name, so that the stages behind work on it only where a flag is."""
+        self.job.template("copy", name, field=field, flag=flag, unless=unless, failed=FAILED)
+
+    def redact_copies(self, prefix: str, flag: str, fields: list[str], how: dict[str, Any]) -> None:
+        """Fields only where a flag is: copied under other names there, redacted, and copied back."""
         job = self.job
         short = [f for f in fields if f != "message"]
-        job.template("move", "S_move", when=when, names=[(f, prefix + f) for f in short])
+        job.template("move", "S_move", flag=flag, names=[(f, prefix + f) for f in short], failed=FAILED)
         job.logfmt("S_move", [prefix + f for f in short])
         if "message" in fields:
-            job.template("copy", f"{prefix}message", when=when, field="message")
+            self.copy(f"{prefix}message", "message", flag)
         for one in fields:
             job.replace(how["expression"], how["text"], prefix + one)
-        job.template("move", "S_move", when=_TRUE, names=[(prefix + f, f) for f in short])
+        job.template("move", "S_move", flag="", names=[(prefix + f, f) for f in short])
         job.logfmt("S_move", short)
         if "message" in fields:
             job.template("back", "message", copied=f"{prefix}message", field="message")
@@ -491,7 +506,7 @@ class _Build:
         if self.counters:
             job.add("metrics", counters=self.counters, value=FAILED)
         if "raw" in (*labels["fields"], *metadata):
-            job.template("entry_copy", "raw", when=_TRUE, text_only=False)
+            self.copy("raw", "Entry")
         if options["line"] == "json":
             self.line_json()
         for name in labels["fields"]:
@@ -506,7 +521,6 @@ class _Build:
             job.template("text", "S_line", mark=MARK)
         if options["line"] != "raw":
             job.output("S_line")
-        if options["line"] == "message":
             job.replace(f"^({regexes.literal(MARK)})")
 
     def line_json(self) -> None:
@@ -519,9 +533,9 @@ class _Build:
                      bare=[f for f in fields if f in bare], json=self.reading.json, ansi=formats.ANSI,
                      consumed=common.json_consumed(events=self.reading.events), strings=JSON_STRING, **ODD_NUMBERS,
                      pair=regexes.without_groups(verl.PAIR) if job.source.pairs else "",
-                     known=[*fields, *verl.RESERVED, *options["labels"]["fields"]])
-        for flag, source in ((True, "truncated"), (False, "S_line")):
-            job.template("long", source, flag=flag, max=options["server"]["max_line_size"], broken=BROKEN)
+                     known=[*fields, *verl.RESERVED, *options["labels"]["fields"]],
+                     max=options["server"]["max_line_size"], broken=BROKEN, cut=MARK)
+        job.template("long", "truncated", mark=MARK)
 
 
 def build(pipeline: Pipeline, sink: Sink) -> list[Job]:
