@@ -33,7 +33,8 @@ def without_groups(pattern: str) -> str:
 
 def literal(text: str) -> str:
     """A regex of exactly this text."""
-    return "".join(c if c.isalnum() or c in "/_-" else f"\\x{{{ord(c):x}}}" if c < " " else f"\\{c}" for c in text)
+    return "".join(c if c.isalnum() or c in "/_-" or c > "~" else f"\\x{{{ord(c):x}}}" if c < " " else f"\\{c}"
+                   for c in text)
 
 
 def found(pattern: str, name: str) -> str:
