@@ -40,7 +40,8 @@ class Fault:
     """One kind of fault. ``does`` is the fault itself, for ``seconds``; ``ready`` runs before the shipper starts.
 
     ``change`` and ``limits`` are what the run's pipeline and Loki have to be like for it. Entries with ``excused`` in
-    their line may be missing, and Loki may discard them for one of ``discards``.
+    their line may be missing, and Loki may discard them for one of ``discards``. ``patience_s`` is how much longer than
+    usual nothing may arrive before what is missing counts as lost.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Fault:
     limits: Callable[[Limits], Limits] = lambda limits: limits
     excused: str = ""
     discards: frozenset[str] = frozenset()
+    patience_s: float = 0.0
 
 
 def _harm(harm: Harm) -> Callable[[Stage], AbstractContextManager[None]]:
@@ -182,7 +184,7 @@ _ALL = (
           discards=frozenset({"line_too_long"})),
     Fault("401", "Loki answers 401", _harm(Harm(status=401))),
     Fault("enospc", "the disk of the shipper's state is full while Loki is down", _no_space, ready=_small_disk,
-          change=_small_buffers),
+          change=_small_buffers, patience_s=60.0),
     Fault("clock", "clocks of the files are six hours ahead and behind", _clocks),
 )
 FAULTS: Mapping[str, Fault] = {fault.name: fault for fault in _ALL}

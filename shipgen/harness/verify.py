@@ -198,9 +198,14 @@ class Stage:
         count, since, told, asked = self.client.received(), time.monotonic(), -1, -1
         backoffs = [sink.options.get("retry", {}).get("max_backoff", 0) / 1000 for sink in self.pipeline.sinks]
         patience = _PATIENCE_S + (2 * max(backoffs, default=0.0) if self.faults else 0.0)
+        patience += max((fault.patience_s for fault in self.faults), default=0.0)
+        restarts = self.restarts
         while True:
             quiet = time.monotonic() - since
             self.supervise()
+            if self.restarts != restarts:
+                since, restarts = time.monotonic(), self.restarts
+                continue
             if quiet > patience:
                 return count
             if expected is not None and count >= expected and quiet > _CALM_S and asked != count:
