@@ -1,4 +1,4 @@
-"""Every fault, for a few seconds, on every shipper that is here. What is written while it lasts arrives all the same."""
+"""Every fault, for a few seconds, on every shipper that is here. What is written meanwhile arrives all the same."""
 
 from __future__ import annotations
 
@@ -31,6 +31,9 @@ SECONDS = 5.0
 #: Loss that the contract or the capability table speaks of: at most this share of what was written.
 LOSES = {
     ("vector", "401"): 0.5,
+    ("vector", "enospc"): 1.0,
+    ("fluentbit", "enospc"): 0.5,
+    ("fluentbit", "sigkill-in-outage"): 0.05,
     ("fluentbit", "sigkill"): 0.05,
     ("fluentbit", "rotation-while-killed"): 0.05,
     ("promtail", "401"): 0.5,

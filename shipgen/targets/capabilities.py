@@ -96,9 +96,9 @@ TABLE: dict[str, tuple[Row, ...]] = {
         *(Row(f"sinks.<{sink}>.delivery", _A, "Vector does not try again what is answered with 4xx, but for 429: those "
               "records are lost, and counted (three answers of 401: 103 of 1,451)", values=frozenset({"at_least_once"}))
           for sink in ("elasticsearch", "opensearch")),
-        Row("sinks.<loki>.delivery", _A, "what Loki, or a gateway before it, answers with 4xx but for 429 Vector does not "
-            "try again: those records are lost, and counted (five seconds of 401: 594 of 2,996); and where the disk under "
-            "`state_dir` is full, its buffer breaks and nothing more is delivered until it is removed (1,592 of 2,324)",
+        Row("sinks.<loki>.delivery", _A, "Vector does not try again what is answered with 4xx, but for 429: those "
+            "records are lost, and counted (five seconds of 401: 594 of 2,996); and where the disk under `state_dir` is "
+            "full, its buffer breaks and nothing more is delivered until that is removed (1,592 of 2,324)",
             "watch `component_discarded_events_total`; give `state_dir` a disk with room for every sink's buffer",
             values=frozenset({"at_least_once"})),
         Row("sinks.<http>.delivery", _A, "before 0.56 Vector does not try again what is answered with 4xx, but for "
@@ -150,8 +150,8 @@ TABLE: dict[str, tuple[Row, ...]] = {
         Row("sinks.<http>.delivery", _A, "an answer of 400 to 499 but 408 and 429 throws its records away",
             values=_AT_LEAST_ONCE),
         Row("sinks.*.delivery", _A, "when Fluent Bit is killed (SIGKILL), the entry that is open in each file at that "
-            "moment is lost (measured: 3 of 2,151); where the disk under `state_dir` is full, all that is read meanwhile "
-            "(644 of 2,324)", values=_AT_LEAST_ONCE),
+            "moment is lost (measured: 3 of 2,151); where the disk under `state_dir` is full, all that is read "
+            "meanwhile is (644 of 2,324)", values=_AT_LEAST_ONCE),
         Row("sinks.<loki>.compression", values=frozenset({"auto", "none", "gzip"})),
         Row("sinks.<loki>.compression.codec", values=frozenset({"gzip"})),
         Row("sinks.<loki>.compression", _U, "Fluent Bit compresses for Loki with gzip only", "use gzip or auto"),
