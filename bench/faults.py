@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -76,9 +77,18 @@ def run(target: str, fault: str, time: str) -> dict[str, Any]:
     found = report["sinks"]["loki"]
     kept = ("expected", "lost", "duplicated", "wrong", "extra", "out_of_order", "latency_s", "examples")
     return {
-        **{name: found[name] for name in kept}, "version": report["version"], "discarded": report["discarded"]["after"],
+        **{name: found[name] for name in kept}, "discarded": report["discarded"]["after"],
         "late": found["late"], "restarts": report["restarts"], "seconds": report["faults"][0]["seconds"],
     }  # fmt: skip
+
+
+def version(program: str) -> str:
+    """What a program says that it is."""
+    for argument in ("--version", "version"):
+        done = subprocess.run([program, argument], capture_output=True, text=True, check=False)
+        if not done.returncode and (found := re.search(r"\d+\.\d+\.\d+", done.stdout + done.stderr)):
+            return found[0]
+    return "of an unknown version"
 
 
 def machine() -> str:
@@ -101,7 +111,7 @@ def page(results: dict[str, Any]) -> Iterator[str]:
     yield "entries a second before, during and after the fault. Made by `python bench/faults.py`; one cell again with"
     yield "`shipgen verify POLICY --target T --fault F`."
     yield ""
-    versions = ", ".join(f"{name} {base.get(name).versions[-1]}" for name in targets)
+    versions = ", ".join(f"{name} {results['versions'][name]}" for name in (*targets, "loki"))
     yield f"Versions: {versions}. Machine: {results['machine']}."
     yield ""
     yield "| fault | for | " + " | ".join(targets) + " |"
@@ -151,12 +161,14 @@ def main() -> int:
     asked = parser.parse_args()
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"cells": {}}
     results["machine"] = machine()
+    results.setdefault("versions", {})["loki"] = version("loki") if shutil.which("loki") else ""
     pairs = []
     for target in asked.target or base.implemented():
         missing = [name for name in programs(target) if shutil.which(name) is None]
         if missing:
             print(f"{target} is left out: {missing[0]} is not on PATH", file=sys.stderr)
         else:
+            results["versions"] = results.get("versions", {}) | {target: version(base.get(target).binary)}
             pairs += [(target, fault) for fault in asked.fault or FAULTS]
     with ThreadPoolExecutor(asked.jobs) as pool:
         runs = {pair: pool.submit(run, *pair, asked.time) for pair in (() if asked.page_only else pairs)}
