@@ -97,8 +97,8 @@ TABLE: dict[str, tuple[Row, ...]] = {
               "records are lost, and counted (three answers of 401: 103 of 1,451)", values=frozenset({"at_least_once"}))
           for sink in ("elasticsearch", "opensearch")),
         Row("sinks.<loki>.delivery", _A, "Vector does not try again what is answered with 4xx, but for 429: those "
-            "records are lost, and counted (five seconds of 401: 594 of 2,996); where the disk under `state_dir` is full, "
-            "its buffer breaks and nothing more is delivered until that is removed (1,592 of 2,324)",
+            "records are lost, and counted (five seconds of 401: 594 of 2,996); where the disk under `state_dir` is "
+            "full, its buffer breaks and nothing more is delivered until that is removed (1,592 of 2,324)",
             "watch `component_discarded_events_total`; give `state_dir` a disk with room for every sink's buffer",
             values=frozenset({"at_least_once"})),
         Row("sinks.<http>.delivery", _A, "before 0.56 Vector does not try again what is answered with 4xx, but for "
