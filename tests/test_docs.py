@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
@@ -73,3 +74,31 @@ def test_tables_are_whole(generate: ModuleType) -> None:
             bars = line.replace("\\|", "").count("|")
             assert bars == (cells or bars), line
             cells = bars
+
+
+# --- mistakes ---
+
+
+def test_a_hundred_mistakes_and_what_is_said_of_each(generate: ModuleType) -> None:
+    """Each has a finding of its code, at a place, with a way out, short enough to be read. The page is the golden."""
+    found = generate.mistakes()
+    assert len(found) >= 100
+    assert len({case["code"] for case, _ in found}) >= 40
+    assert len({case["mistake"] for case, _ in found}) == len(found)
+    for case, said in found:
+        assert said, f"{case['mistake']}: nothing is said of {case['code']}"
+        for one in said:
+            assert one.place is not None, case["mistake"]
+            assert one.place.line or case.get("whole"), case["mistake"]
+            assert one.hint or re.search(r" is not |needs |write |wants |takes ", one.text), one.message
+            assert len(one.message) < 450, one.message
+            assert not re.search(r"glc_abcdef|me:pw|Bearer abc", one.message), one.message
+
+
+def test_a_mistake_is_blamed_on_the_file_that_it_is_in(generate: ModuleType) -> None:
+    for case, said in generate.mistakes():
+        if "over" in case:
+            inside = case["over"].splitlines()
+            for one in said:
+                text = inside if one.place.file == "prod.yaml" else case["policy"].splitlines()
+                assert one.path.rpartition(".")[2] in text[one.place.line - 1]

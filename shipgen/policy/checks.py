@@ -72,7 +72,7 @@ class _Semantics:
         if below == above or below.startswith(above.rstrip("/") + "/"):
             path: Path = ("collector", "state_dir") if self.given(("collector", "state_dir")) else ("ray", "temp_dir")
             self.error(
-                "conflict",
+                "output-in-ray-tree",
                 path,
                 f"the state directory {below} lies under Ray's tree {above}, which comes and goes with the cluster",
                 "choose a directory outside of it, such as /var/lib/shipgen",
@@ -110,7 +110,7 @@ class _Semantics:
                 self.error("bad-value", (*path, index), f"`{name}` can't be left out", "name components")
             elif name not in known:
                 hint = suggest(name, known) or f"components are {', '.join(sorted(known))}"
-                self.error("unknown-name", (*path, index), f"there is no component {echo(name, path)}", hint)
+                self.error("unknown-component", (*path, index), f"there is no component {echo(name, path)}", hint)
 
     def check_format(self, path: Path, form: dict[str, Any], groups: tuple[str, ...]) -> None:
         regex_path = (*path, "regex")
@@ -120,7 +120,7 @@ class _Semantics:
         field = _map(time).get("field")
         if not groups:
             self.error(
-                "regex-outside-subset",
+                "regex-no-group",
                 regex_path,
                 "the pattern has no named group",
                 "name what it finds: (?P<message>.*)",
@@ -135,7 +135,7 @@ class _Semantics:
         for group in groups:
             if group in _RESERVED_GROUPS:
                 self.error(
-                    "conflict",
+                    "reserved-field",
                     regex_path,
                     f"the group `{group}` has the name of a field that shipgen sets",
                     "rename the group",
@@ -169,7 +169,7 @@ class _Semantics:
         if verl and not close:
             return True
         hint = f"did you mean `{close}`?" if close else "fields are those of the record, of `add` and of `format.regex`"
-        self.warn("unknown-name", path, f"no record has a field {echo(name, path)}", hint, key=key)
+        self.warn("unknown-field", path, f"no record has a field {echo(name, path)}", hint, key=key)
         return False
 
     # -- conditions --
@@ -256,7 +256,11 @@ class _Semantics:
             where = (*path, "add", name)
             if name in model.RECORD_FIELDS or name == "sample_rate":
                 self.error(
-                    "conflict", where, f"`{name}` is a field of every record already", "choose another name", key=True
+                    "reserved-field",
+                    where,
+                    f"`{name}` is a field of every record already",
+                    "choose another name",
+                    key=True,
                 )
                 continue
             wanted = rule.get("sinks")
@@ -279,7 +283,8 @@ class _Semantics:
 
     def check_reference(self, path: Path, name: Any, known: Mapping[str, Any], what: str) -> None:
         if isinstance(name, str) and known and name not in known and not self.findings.wrong(path):
-            self.error("unknown-name", path, f"there is no {what} {echo(name, path)}", suggest(name, known, f"{what}s"))
+            code = "unknown-sink" if what == "sink" else "unknown-source"
+            self.error(code, path, f"there is no {what} {echo(name, path)}", suggest(name, known, f"{what}s"))
 
     # -- sinks --
 
@@ -293,7 +298,8 @@ class _Semantics:
         tls = _map(sink.get("tls"))
         for one, other in (("cert_file", "key_file"), ("key_file", "cert_file")):
             if one in tls and other not in tls:
-                self.error("missing-key", (*path, "tls", other), f"required beside `{one}`, but missing")
+                text, hint = f"required beside `{one}`, but missing", "give both, or neither"
+                self.error("missing-key", (*path, "tls", other), text, hint)
         match sink.get("type"):
             case "loki":
                 self.check_labels((*path, "labels"), _map(sink.get("labels")), known)
@@ -311,7 +317,12 @@ class _Semantics:
     def check_output(self, path: Path, file: str) -> None:
         temp_dir = _map(self.data.get("ray")).get("temp_dir")
         if isinstance(temp_dir, str) and posixpath.normpath(file).startswith(posixpath.normpath(temp_dir) + "/"):
-            self.error("conflict", path, "lies under Ray's tree, where the sources read", "choose a file outside of it")
+            self.error(
+                "output-in-ray-tree",
+                path,
+                "lies under Ray's tree, where the sources read",
+                "choose a file outside of it",
+            )
 
     def check_labels(self, path: Path, labels: dict[str, Any], known: set[str]) -> None:
         static, fields = _map(labels.get("static")), _list(labels.get("fields"))
@@ -323,7 +334,7 @@ class _Semantics:
             if name in static:
                 place = where if self.given((*path, "fields")) else (*path, "static", name)
                 self.error(
-                    "conflict", place, f"`{printable(name)}` is a static label and a field", "remove one of them"
+                    "label-twice", place, f"`{printable(name)}` is a static label and a field", "remove one of them"
                 )
             elif name in _NO_LABEL:
                 self.error("high-cardinality-label", where, f"`{name}` can't be a label", "use structured metadata")

@@ -219,11 +219,15 @@ def parse(text: str, file: str, findings: Findings) -> Item | None:
         return None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
+        if error.context_mark and "quoted scalar" in (error.context or ""):
+            mark = error.context_mark  # where the quote begins says more than where the file ends
         place = Place(reader.file, mark.line + 1, mark.column + 1) if mark else Place(reader.file)
         within = ""
         if error.context and error.context_mark and mark and error.context_mark.line != mark.line:
             within = f", {error.context} that begins in line {error.context_mark.line + 1}"
         problem = error.problem or error.context
+        if "quoted scalar" in (error.context or "") and "end of stream" in (error.problem or ""):
+            problem = "the quote that begins here is not closed"
         findings.error("syntax", (), f"not YAML: {problem}{within}", _yaml_hint(text, mark), place)
     except yaml.reader.ReaderError as error:
         findings.error("syntax", (), f"not YAML: {error.reason}", "", Place(reader.file))
@@ -399,14 +403,12 @@ class _Reader:
         if match is None:
             return text
         self.named = True
-        hint = "remove it"
+        what, hint = f"the control character U+{ord(match[0]):04X}", "remove it"
         if match[0] == "\n":
-            hint = "write the value on one line (a block scalar `|` or `>` ends with a newline)"
+            what, hint = "a line break", "write the value on one line (a block scalar `|` or `>` ends with a newline)"
         elif match[0] == "\t":
-            hint = "write a space, or `\\t` in a regular expression"
-        self.findings.error(
-            "control-character", path, f"contains the control character U+{ord(match[0]):04X}", hint, place
-        )
+            what, hint = "a tab", "write a space, or `\\t` in a regular expression"
+        self.findings.error("control-character", path, f"contains {what}", hint, place)
         return _CONTROL.sub("\ufffd", text)
 
     def scalar(self, event: Any, item: Item, path: Sequence[Step]) -> None:

@@ -47,11 +47,15 @@ _WHY_ESCAPE: Final = {
 
 
 class RegexError(ValueError):
-    """The pattern is refused; ``position`` counts characters from 1, 0 means the pattern as a whole."""
+    """The pattern is refused; ``position`` counts characters from 1, 0 means the pattern as a whole.
 
-    def __init__(self, text: str, position: int = 0) -> None:
+    ``code`` tells what is no pattern at all from what only some shippers read.
+    """
+
+    def __init__(self, text: str, position: int = 0, *, code: str = "regex-syntax") -> None:
         super().__init__(f"character {position} of the pattern: {text}" if position else text)
         self.position = position
+        self.code = code
 
 
 def check(pattern: str, *, may_be_empty: bool = True) -> tuple[str, ...]:
@@ -86,7 +90,8 @@ def _judge(pattern: str, names: tuple[str, ...], may_be_empty: bool) -> None:
         # Without lookaround a match of nothing shows at one of these: no text, a text's edge, between words.
         for probe in ("", "a", " a "):
             if any(match.start() == match.end() for match in compiled.finditer(probe)):
-                raise RegexError("the pattern matches the empty string, so it would match everywhere")
+                text = "the pattern matches the empty string, so it would match everywhere; `+` wants at least one"
+                raise RegexError(text, code="regex-matches-empty")
     try:
         import onigurumacffi
     except ImportError:  # there is no build for every machine; the scanner alone then keeps to the subset
@@ -103,11 +108,11 @@ class _Scanner:
         self.at = 0
         self.names: list[str] = []
 
-    def refuse(self, text: str, at: int | None = None) -> RegexError:
-        return RegexError(text, (self.at if at is None else at) + 1)
+    def refuse(self, text: str, at: int | None = None, *, code: str = "regex-syntax") -> RegexError:
+        return RegexError(text, (self.at if at is None else at) + 1, code=code)
 
     def outside(self, what: str, at: int | None = None) -> RegexError:
-        return self.refuse(f"not every shipper reads {what}", at)
+        return self.refuse(f"not every shipper reads {what}", at, code="regex-outside-subset")
 
     def scan(self) -> tuple[str, ...]:
         """Walk over the pattern once; nesting is a list, so that depth costs no recursion."""
@@ -147,7 +152,7 @@ class _Scanner:
                 self.at += 1
                 quantifiable = True
         if open_groups:
-            raise self.refuse("this `(` is not closed", open_groups[-1])
+            raise self.refuse("this `(` is not closed; write `\\(` for the character", open_groups[-1])
         return tuple(self.names)
 
     def quantifier(self, quantifiable: bool) -> None:
@@ -173,7 +178,8 @@ class _Scanner:
                 if char == "+":
                     raise self.outside("a possessive quantifier", start)
                 raise self.outside("a quantifier on a quantifier; use a group", start)
-            raise self.refuse(f"there is nothing here that `{char}` could repeat", start)
+            way_out = "; any text is `.*`, and a pattern need not begin at the start" if char == "*" else ""
+            raise self.refuse(f"there is nothing here that `{char}` could repeat{way_out}", start)
         if self.pattern[self.at : self.at + 1] == "?":
             if fixed:
                 raise self.outside("a lazy fixed repetition `{n}?`; leave the `?` out", start)
@@ -198,7 +204,7 @@ class _Scanner:
         if char == "0":
             raise self.outside("an octal escape; write `\\x00`")
         if char.isdigit():
-            raise self.outside("a backreference")
+            raise self.outside("a backreference; write the text out")
         if (char.isalpha() or char == "_" or not char.isascii()) and char not in letters:
             raise self.outside(f"the escape `\\{char}`")
         self.at += 2
@@ -236,10 +242,10 @@ class _Scanner:
             self.at = match.end()
             return
         for opening, what in (
-            ("(?=", "a lookahead `(?=`"),
-            ("(?!", "a lookahead `(?!`"),
-            ("(?<=", "a lookbehind `(?<=`"),
-            ("(?<!", "a lookbehind `(?<!`"),
+            ("(?=", "a lookahead `(?=`; in `when`, a second condition can say it"),
+            ("(?!", "a lookahead `(?!`; in `when`, a second condition under `not` can say it"),
+            ("(?<=", "a lookbehind `(?<=`; in `when`, a second condition can say it"),
+            ("(?<!", "a lookbehind `(?<!`; in `when`, a second condition under `not` can say it"),
             ("(?<", "a group named `(?<name>`; write `(?P<name>`"),
             ("(?'", "a group named `(?'name'`; write `(?P<name>`"),
             ("(?P", "`(?P` without `<name>`"),

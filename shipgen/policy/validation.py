@@ -18,6 +18,11 @@ _USERINFO = re.compile(r"://[^/\s?#]*@|^[^/\s@:]+:[^/\s@]*@")
 _EMPTIES_FILES: Final = frozenset(
     {"log_to_stderr", "to_stderr", "stderr", "env", "environment", "env_vars", "variables"}
 )
+_CODES: Final = {
+    "size": "bad-unit", "duration": "bad-unit", "rate": "bad-unit", "url": "bad-address", "address": "bad-address",
+    "glob": "bad-glob", "path": "bad-glob", "name": "bad-name",
+}
+_BOOLEANS: Final = {"yes": "true", "on": "true", "no": "false", "off": "false"}
 _LEVEL_WORDS: Final = {"warning": "warn", "critical": "fatal", "err": "error", "notice": "info"}
 
 
@@ -81,7 +86,7 @@ class _SchemaError:
             self.choice()
         elif kind in ("minItems", "minProperties"):
             hint = "leave it out to have none" if self.path and self.path[-1] in ("when", "not", "from", "add") else ""
-            self.add("bad-value", "needs at least one entry", hint)
+            self.add("empty", "needs at least one entry", hint)
         elif kind == "uniqueItems":
             self.repeated()
         else:
@@ -99,12 +104,12 @@ class _SchemaError:
                 continue
             path = (*self.path, name)
             text = "unknown key" if secret_path(path) else f"unknown key `{printable(name)}`"
-            hint = suggest(name, known, "known keys")
+            hint = self.home(name, known) or suggest(name, known, "known keys")
             if self.path[:1] == ("ray",) and _empties_files(name):
                 sources = self.data.get("sources")
                 names = ", ".join(map(printable, sources)) if isinstance(sources, dict) and sources else "none yet"
                 self.add(
-                    "conflict",
+                    "logs-moved-off-files",
                     f"{text}: settings such as RAY_LOG_TO_STDERR move Ray's logs off the files, "
                     f"and the sources ({names}) would read empty ones",
                     "remove it; what shipgen sets for Ray has keys of its own under `ray`",
@@ -115,6 +120,22 @@ class _SchemaError:
                 self.add("not-yet", f"the section `{name}` is not there yet", "remove it", path, key=True)
             else:
                 self.add("unknown-key", text, hint, path, key=True)
+
+    def home(self, name: str, known: list[str]) -> str:
+        """Where an unknown key would be known: with another `type`, or elsewhere in the policy."""
+        if nearest(name, known, 0.8):
+            return ""
+        instance = self.error.instance
+        if isinstance(self.declared, Variants) and instance.get("type") in self.declared.options:
+            types = [kind for kind, variant in self.declared.options.items() if name in variant.keys]
+            if types:
+                said = self.tree.place_of((*self.path, "type"))
+                stands = self.tree.place_of((*self.path, name), key=True)
+                there = f" ({said})" if said.file != stands.file else ""
+                end = f"; delete it there with `{name}: null`" if there else ""
+                return f"a key of type {', '.join(types)}; this is of type {instance['type']}{there}{end}"
+        homes = _homes().get(name, [])
+        return f"it stands under `{homes[0]}`" if len(homes) == 1 else ""
 
     def missing(self) -> None:
         for name in self.error.validator_value:
@@ -141,22 +162,28 @@ class _SchemaError:
             return
         shown = f"`{printable(written)}`" if written and not secret_path(self.path) else echo(value, self.path)
         text = f"{'the text ' if isinstance(value, str) and value else ''}{shown} is not {expects(node)}"
-        hint = ""
+        code, hint = "wrong-type", ""
         takes = scalars(node)
         if isinstance(value, int | float) and any(s.schema["type"] == "string" for s in takes):
             plain = written or str(value).lower()
             kinds = {scalar.kind for scalar in takes}
             if isinstance(value, bool) or not kinds & {"size", "duration", "rate"}:
                 hint = f'quote it: "{plain}"' if not secret_path(self.path) and _quotable(takes, plain) else ""
+                code = "unquoted-text" if hint else code
             else:
+                code = "missing-unit"
                 small = abs(value) < 5000  # a large number is the smallest unit in disguise
                 unit = ("s" if small else "ms") if "duration" in kinds else "MiB" if small else "B"
                 hint = f"say the unit: {plain.lstrip('-')}{unit}{'/s' if 'rate' in kinds else ''}"
         elif isinstance(value, str) and any(s.schema["type"] in ("integer", "number", "boolean") for s in takes):
-            hint = "without quotes" if re.fullmatch(r"-?[0-9.]+|true|false", value) else ""
+            hint = "write it without quotes" if re.fullmatch(r"-?[0-9.]+|true|false", value) else ""
+            if meant := _BOOLEANS.get(value.lower()):
+                hint = f"did you mean `{meant}`?" if any(s.schema["type"] == "boolean" for s in takes) else hint
         elif isinstance(node, List):
             hint = "put it in brackets: [...]" if not isinstance(value, dict) else ""
-        self.add("wrong-type", text, hint)
+        elif isinstance(node, Map) and node.rest is not None and isinstance(value, list):
+            hint = "give each a name and leave the dash out: `NAME: {...}`"
+        self.add(code, text, hint)
 
     def choice(self) -> None:
         if not isinstance(self.node, Map) or not isinstance(self.error.instance, dict):
@@ -191,14 +218,14 @@ class _SchemaError:
         path = (*self.path, name)
         if names is not None and "enum" in names.schema:
             self.add(
-                "unknown-name",
+                "unknown-target",
                 f"{echo(name, path)} is not {wanted}",
                 suggest(name, names.schema["enum"]),
                 path,
                 key=True,
             )
         else:
-            self.add("bad-value", "the key is not a valid name here", f"it must be {wanted}", path, key=True)
+            self.add("bad-name", "the key is not a valid name here", f"it must be {wanted}", path, key=True)
 
     def bad_value(self) -> None:
         value = self.error.instance
@@ -211,7 +238,8 @@ class _SchemaError:
             )
             return
         if _is_secret_part(self.path):
-            self.add("bad-value", f"the value is not {expects(self.declared)}")
+            hint = "the name alone, without `$`" if self.path[-1] == "env" else ""
+            self.add("bad-value", f"the value is not {expects(self.declared)}", hint)
             return
         wanted = expects(self.declared)
         hint = ""
@@ -224,11 +252,54 @@ class _SchemaError:
             table = units.DURATION_UNITS if scalar.kind == "duration" else units.SIZE_UNITS
             suffix = "/s" if scalar.kind == "rate" else ""
             hint = f"a number and a unit without space: {', '.join(unit + suffix for unit in table)}"
+        elif kind == "const":
+            hint = "this release of shipgen reads version 1 of the language"
+        elif kind == "exclusiveMaximum" and 1 < value < 100:
+            hint = f"a share, not percent: {value / 100:g}"
+        elif kind == "pattern" and scalar is not None:
+            hint = _way_out(scalar.kind, value)
         elif kind == "maxLength":
             wanted = f"at most {self.error.validator_value} characters"
             self.add("bad-value", f"the text is too long ({len(value)} characters)", wanted)
             return
-        self.add("bad-value", f"{echo(value, self.path)} is not {wanted}", hint)
+        code = _CODES.get(scalar.kind if scalar is not None else "", "bad-value")
+        self.add(code, f"{echo(value, self.path)} is not {wanted}", hint)
+
+
+def _way_out(kind: str, value: str) -> str:
+    """What would be right instead of a text of the wrong form."""
+    if kind in ("glob", "path") and not value.startswith("/"):
+        return "begin with `/`"
+    if kind == "url" and "://" not in value:
+        return "begin with http:// or https://"
+    if kind == "address" and ":" not in value:
+        return f"say the port, such as {printable(value)}:9092"
+    return ""
+
+
+@cache
+def _homes() -> Mapping[str, list[str]]:
+    """Keys of the language that stand in one place only, whatever type a source or a sink has, and where that is."""
+    found: dict[str, dict[str, None]] = {}
+
+    def walk(node: Node, path: str) -> None:
+        match node:
+            case Map(keys=keys, rest=rest):
+                for name, key in keys.items():
+                    found.setdefault(name, {})[path or "the top"] = None
+                    walk(key.node, f"{path}.{name}".lstrip("."))
+                if rest is not None:
+                    walk(rest, f"{path}.NAME")
+            case List(item=item):
+                walk(item, f"{path}[]")
+            case Variants(options=options):
+                for variant in options.values():
+                    walk(variant, path)
+            case _:
+                return
+
+    walk(model.POLICY, "")
+    return {name: list(places) for name, places in found.items()}
 
 
 def _empties_files(name: str) -> bool:

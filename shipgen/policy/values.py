@@ -51,7 +51,7 @@ def _check_value(path: Path, scalar: Scalar | None, value: Any, data: Any, tree:
         try:
             check(value, may_be_empty=kind == "regex")
         except RegexError as error:
-            wrong("regex-outside-subset", str(error))
+            wrong(error.code, str(error))
         return
     if path[-1] != "with" and _URL_PASSWORD.search(value):
         wrong("literal-secret", "carries a user and a password", "a secret is given by reference only, under `auth`")
@@ -61,20 +61,22 @@ def _check_value(path: Path, scalar: Scalar | None, value: Any, data: Any, tree:
             scalar.convert(value)
         except ValueError as error:
             reason = str(error)
-            wrong("bad-value", f"`{printable(value)}` {'is ' if reason.startswith('not') else ''}{reason}")
+            wrong("bad-unit", f"`{printable(value)}` {'is ' if reason.startswith('not') else ''}{reason}")
     elif kind == "glob":
         problem = _glob_problem(value)
         if problem:
-            wrong("bad-value", *problem)
+            wrong("bad-glob", *problem)
     elif kind == "timezone":
         _check_timezone(value, wrong)
     elif kind in ("url", "address"):
         port = re.search(r":([0-9]+)(?:/|$)", value.partition("://")[2] or value)
         if port and not 0 < int(port[1]) <= 65535:
-            wrong("bad-value", f"{port[1]} is not a port", "a port is a number from 1 to 65535")
+            wrong("bad-address", f"{port[1]} is not a port", "a port is a number from 1 to 65535")
         elif path[-1] == "endpoint" and _sink_type(path, data) == "loki" and "/loki/api/" in value:
             wrong(
-                "bad-value", "is the address of one of Loki's calls", "write the base URL, without `/loki/api/v1/push`"
+                "bad-address",
+                "is the address of one of Loki's calls",
+                "write the base URL, without `/loki/api/v1/push`",
             )
     elif secret_path(path) and path[-2] == "headers" and _SECRET_HEADER.search(str(path[-1])):
         wrong("literal-secret", "a secret is never written in a policy", "write {env: NAME} or {file: /path}")
@@ -116,9 +118,12 @@ def _check_timezone(name: str, wrong: Callable[..., None]) -> None:
         zoneinfo.ZoneInfo(name)
     except (KeyError, OSError, ValueError):
         known = {*zoneinfo.available_timezones(), "local"}
-        close = nearest(name, known) or nearest(name, {zone.rpartition("/")[2]: zone for zone in known})
+        close = nearest(name, known, 0.85) or nearest(name, {zone.rpartition("/")[2] for zone in known}, 0.75)
         full = (
             next((zone for zone in sorted(known) if zone == close or zone.endswith("/" + close)), "") if close else ""
         )
         hint = f"did you mean `{full}`?" if full else "`local`, or an IANA name such as Europe/Berlin"
-        wrong("unknown-name", f"`{printable(name)}` is not a time zone", hint)
+        if offset := re.fullmatch(r"(?:UTC|GMT)?([+-])(\d\d?)(?::?00)?", name):
+            sign = "-" if offset[1] == "+" else "+"  # POSIX counts the other way round
+            hint = f"name the place, such as Europe/Berlin; the offset alone is Etc/GMT{sign}{int(offset[2])}"
+        wrong("unknown-time-zone", f"`{printable(name)}` is not a time zone", hint)

@@ -25,12 +25,12 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
 def suggest(name: str, known: Iterable[str], what: str = "known here") -> str:
     """A hint for the unknown ``name``: the nearest known one, else all of them where they are few."""
     options = [option for option in known if option.isprintable()]
-    close = nearest(name, options)
+    close = nearest(name, options, 0.67)
     if close:
         return f"did you mean `{close}`?"
     if not options:
         return ""
-    return f"{what}: {', '.join(options)}" if len(options) <= 16 else ""
+    return f"{what}: {', '.join(options)}" if len(options) <= 24 else ""
 
 
 def echo(value: Any, path: Sequence[Step]) -> str:

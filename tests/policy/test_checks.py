@@ -122,13 +122,13 @@ def test_fields_of_earlier_rules_groups_and_events_are_known(tmp_path: Path) -> 
     add = {"add": {"team": "x"}}
     line = {"sinks": {"loki": {"type": "loki", "endpoint": "http://loki:3100", "line": "json"}}}
     assert found(tmp_path, rules(add, drop, **line)) == []
-    assert found(tmp_path, rules(drop, add, **line)) == [("unknown-name", "parsing.rules[0].when.team")]
+    assert found(tmp_path, rules(drop, add, **line)) == [("unknown-field", "parsing.rules[0].when.team")]
     source = {"type": "file", "paths": ["/a"], "format": {"regex": "^(?P<team>.*)"}}
     assert found(tmp_path, rules(drop, sources={"a": source})) == []
     verl = {"engine": {"type": "verl", "paths": ["/a"]}}
     assert found(tmp_path, rules(drop, sources=verl)) == [], "VeRL's events may have any key"
     slip = {"when": {"componennt": "x"}, "drop": True}
-    assert found(tmp_path, rules(slip, sources=verl)) == [("unknown-name", "parsing.rules[0].when.componennt")]
+    assert found(tmp_path, rules(slip, sources=verl)) == [("unknown-field", "parsing.rules[0].when.componennt")]
 
 
 def test_a_field_that_reaches_no_sink(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_labels_that_are_always_there(tmp_path: Path) -> None:
     assert labels([], {"job": "x"}) == []
     assert labels(["cluster"], cluster="a") == []
     assert labels(["session", "event"]) == [("no-certain-label", "sinks.l.labels")]
-    assert labels([f"l{n}" for n in range(13)], {"job": "x"})[0][0] == "unknown-name"
+    assert labels([f"l{n}" for n in range(13)], {"job": "x"})[0][0] == "unknown-field"
     assert ("too-many-labels", "sinks.l.labels") in labels([f"l{n}" for n in range(14)], {"job": "x"})
 
 
@@ -210,7 +210,7 @@ def test_labels_with_unbounded_values(tmp_path: Path, field: str) -> None:
 )
 def test_the_state_stays_out_of_rays_tree(tmp_path: Path, state_dir: str, temp_dir: str, wrong: bool) -> None:
     data = policy(collector={"state_dir": state_dir}, ray={"temp_dir": temp_dir})
-    assert found(tmp_path, data) == ([("conflict", "collector.state_dir")] if wrong else [])
+    assert found(tmp_path, data) == ([("output-in-ray-tree", "collector.state_dir")] if wrong else [])
 
 
 @pytest.mark.parametrize("zone", ["local", "UTC", "Europe/Berlin", "Etc/GMT+5", "America/Argentina/Ushuaia"])
