@@ -90,7 +90,7 @@ def test_a_hundred_mistakes_and_what_is_said_of_each(generate: ModuleType) -> No
         for one in said:
             assert one.place is not None, case["mistake"]
             assert one.place.line or case.get("whole"), case["mistake"]
-            assert one.hint or re.search(r" is not |needs |write |wants |takes ", one.text), one.message
+            assert one.hint or re.search(r" is not |needs |must be |write |wants |takes ", one.text), one.message
             assert len(one.message) < 450, one.message
             assert not re.search(r"glc_abcdef|me:pw|Bearer abc", one.message), one.message
 

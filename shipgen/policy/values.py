@@ -51,7 +51,8 @@ def _check_value(path: Path, scalar: Scalar | None, value: Any, data: Any, tree:
         try:
             check(value, may_be_empty=kind == "regex")
         except RegexError as error:
-            wrong(error.code, str(error))
+            text, _, way_out = str(error).partition("; ")
+            wrong(error.code, text, way_out)
         return
     if path[-1] != "with" and _URL_PASSWORD.search(value):
         wrong("literal-secret", "carries a user and a password", "a secret is given by reference only, under `auth`")
