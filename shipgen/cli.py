@@ -214,7 +214,7 @@ def _chosen(wanted: Sequence[str], policy: Policy, pipeline: Pipeline, found: li
 @targets("Shipper to write for; may be repeated. `all`: every target that can express the policy.")
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="Directory of the bundle. Without it: stdout.")
 @click.option("--with", "extras", multiple=True, metavar="KIND[,KIND]",
-              help="Deployment files as well: systemd, ray-cluster-yaml, kuberay.")
+              help="More files: systemd, ray-cluster-yaml, kuberay; alerts, dashboard, prometheus.")
 @shared
 def render(policies: tuple[str, ...], wanted: tuple[str, ...], output: Path | None, extras: tuple[str, ...], style: str,
            strict: bool) -> None:

@@ -95,6 +95,29 @@ PROSE: Final = (
 )
 """`heap usage 89% (threshold 90%)`, `(held by worker-45)`: as in the articles; a session and a status as words."""
 
+HEAP_HIGH: Final = 85
+"""Percent of heap from which on a line about it is an anomaly: the articles' line has 89, under a threshold of 90."""
+_BAD_STATUS: Final = "failed|rejected|timeout"
+
+
+class Anomaly(NamedTuple):
+    """What of an event is an anomaly and what is not, in LogQL; the same in words, and the field that it looks at, if
+    any."""
+
+    anomaly: str
+    normal: str
+    words: str
+    field: str
+
+
+ANOMALIES: Final = {
+    "DISPATCH": Anomaly(f'| status=~"{_BAD_STATUS}"', f'| status!~"{_BAD_STATUS}"', "tasks that fail", "status"),
+    "MEM": Anomaly(f"| heap_pct>={HEAP_HIGH}", f"| heap_pct<{HEAP_HIGH}", "the heap is nearly full", "heap_pct"),
+    "NET": Anomaly('|~ "time(d )?out"', '!~ "time(d )?out"', "sessions that time out", ""),
+    "CHECKPOINT": Anomaly('|= "waiting for lock"', '!= "waiting for lock"', "a checkpoint that waits for a lock", ""),
+}
+"""By event."""
+
 FIELDS: Final = tuple(dict.fromkeys(["task_id", "session_id", "status", *(prose.field for prose in PROSE)]))
 """Fields that the articles name; any other key of a pair is a field too."""
 

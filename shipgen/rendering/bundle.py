@@ -139,7 +139,7 @@ def read_manifest(directory: Path) -> dict[str, Any] | None:
         if kinds := content.get("with", []):
             from shipgen.targets import deploy
 
-            if not isinstance(kinds, list) or not all(kind in deploy.KINDS for kind in kinds):
+            if not isinstance(kinds, list) or not all(kind in deploy.ALL_KINDS for kind in kinds):
                 raise ValueError("unexpected content")
     except (FileNotFoundError, NotADirectoryError):
         return None

@@ -623,6 +623,16 @@ def filebeat_name(node: str | dict[str, str]) -> Quoted:
     return Quoted(f'"${{{env_name(node["env"])}:}}"') if isinstance(node, dict) else filebeat(node)
 
 
+def logql_string(text: str) -> str:
+    """A string of LogQL or PromQL, which are Go's: part of an expression that is quoted once more as what holds it."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def json_document(value: object) -> Quoted:
+    """A whole document of JSON."""
+    return Quoted(json.dumps(value, indent=2, ensure_ascii=False))
+
+
 FILTERS: dict[str, Callable[..., Quoted]] = {
     f.__name__: f
     for f in (
@@ -636,6 +646,6 @@ FILTERS: dict[str, Callable[..., Quoted]] = {
         *(go_program, go_literal),
         *(fluentd, fluentd_json, fluentd_ms, fluentd_paths, fluentd_tag, fluentd_label),
         *(ruby_string, ruby_regex, ruby_name),
-        *(systemd_words, systemd_command, systemd_name, seconds, yaml_text),
+        *(json_document, systemd_words, systemd_command, systemd_name, seconds, yaml_text),
     )
 }

@@ -18,10 +18,12 @@ from typing import Any
 from shipgen.catalog.environment import Scope
 from shipgen.diagnostics import UsageError
 from shipgen.pipeline.model import Pipeline, SecretRef
-from shipgen.targets import common, node
+from shipgen.targets import common, node, observe
 from shipgen.targets.base import File, Target, relay_of
 
 KINDS = ("systemd", "ray-cluster-yaml", "kuberay")
+"""Ways of deployment that can be asked for."""
+ALL_KINDS = (*KINDS, *observe.KINDS)
 """What can be asked for beside the configuration."""
 
 CONFIG_DIR = "/etc/shipgen"
@@ -132,12 +134,12 @@ def unit_name(pipeline: Pipeline, name: str) -> str:
 
 
 def kinds(given: Sequence[str]) -> tuple[str, ...]:
-    """Kinds as they are given on the command line, also several in one, in the order of :data:`KINDS`. Raises
+    """Kinds as they are given on the command line, also several in one, in the order of :data:`ALL_KINDS`. Raises
     UsageError."""
     found = {kind for one in given for kind in one.split(",")}
-    if unknown := sorted(found - set(KINDS)):
-        raise UsageError(f"--with: there is no {unknown[0]!r}; there are: {', '.join(KINDS)}")
-    return tuple(kind for kind in KINDS if kind in found)
+    if unknown := sorted(found - set(ALL_KINDS)):
+        raise UsageError(f"--with: there is no {unknown[0]!r}; there are: {', '.join(ALL_KINDS)}")
+    return tuple(kind for kind in ALL_KINDS if kind in found)
 
 
 def files(pipeline: Pipeline, targets: Sequence[tuple[Target, str]], kinds: Sequence[str],
@@ -151,7 +153,10 @@ def files(pipeline: Pipeline, targets: Sequence[tuple[Target, str]], kinds: Sequ
         here = replace(pipeline, sinks=pipeline.sinks if process.sends else (),
                        sources=pipeline.sources if process.reads else ())
         for kind in kinds:
-            yield from _MAKERS[kind](here, process, header, rendered)
+            if kind in _MAKERS:
+                yield from _MAKERS[kind](here, process, header, rendered)
+    run = [(p.target, p.version) for target, version in targets for p in processes(pipeline, target, version)]
+    yield from observe.files(pipeline, run, [kind for kind in kinds if kind in observe.KINDS], header)
 
 
 # -- what every kind needs to know -------------------------------------------------------------------------------------
