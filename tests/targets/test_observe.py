@@ -125,7 +125,7 @@ def test_promtool_takes_them(tmp_path: Path) -> None:
         (tmp_path / "prometheus.yaml").write_text(json.dumps(found["prometheus/scrape.yaml"]))
         shipper = "vector" if target == "filebeat" else target
         labels = {"severity": "critical", "shipper": shipper, "job": f"shipgen-t-{shipper}", "node": "n"}
-        series = 'up{job="%s", node="n"}' % labels["job"]
+        series = 'up{{job="{}", node="n"}}'.format(labels["job"])
         fires = {"exp_labels": labels, "exp_annotations": {"summary": f"n: {shipper} gives no metrics"}}
         asked = [{"eval_time": "4m", "alertname": "ShipperDown", "exp_alerts": []},
                  {"eval_time": "8m", "alertname": "ShipperDown", "exp_alerts": [fires]}]
