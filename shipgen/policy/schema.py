@@ -15,7 +15,7 @@ TITLE = "shipgen policy"
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) that editors can be pointed at.
+    """The JSON Schema that editors can be pointed at: draft-07, which is what yaml-language-server reads.
 
     >>> json_schema()["properties"]["version"]["const"]
     1
@@ -28,10 +28,10 @@ def json_schema() -> dict[str, Any]:
 def shared_schema() -> dict[str, Any]:
     """The same schema, built once; not to be changed."""
     return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$schema": "http://json-schema.org/draft-07/schema#",
         "title": TITLE,
         **_node(model.POLICY),
-        "$defs": {name: _node(node) for name, node in model.DEFINITIONS.items()},
+        "definitions": {name: _node(node) for name, node in model.DEFINITIONS.items()},
     }
 
 
@@ -40,7 +40,7 @@ def _node(node: Node) -> dict[str, Any]:
         case Scalar(schema=schema):
             return dict(schema)
         case Ref(name=name):
-            return {"$ref": f"#/$defs/{name}"}
+            return {"$ref": f"#/definitions/{name}"}
         case List():
             result: dict[str, Any] = {"type": "array", "items": _node(node.item)}
             if node.at_least:
@@ -93,7 +93,9 @@ def _map(node: Map) -> dict[str, Any]:
 
 
 def _key(key: Key) -> dict[str, Any]:
-    result = {"description": key.description, **_node(key.node)}
+    node = _node(key.node)
+    # in draft-07 nothing counts beside a $ref
+    result = {"description": key.description, **({"allOf": [node]} if "$ref" in node else node)}
     if key.default is not MISSING:
         result["default"] = key.default
     if key.example is not MISSING:

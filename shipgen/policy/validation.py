@@ -35,7 +35,7 @@ def check_schema(data: Mapping[str, Any], tree: Item, findings: Findings) -> Non
 
 @cache
 def _validator() -> Any:
-    from jsonschema import Draft202012Validator, validators
+    from jsonschema import Draft7Validator, validators
     from jsonschema.exceptions import ValidationError
 
     from shipgen.policy.schema import shared_schema
@@ -46,7 +46,7 @@ def _validator() -> Any:
             yield ValidationError("repeated")
 
     extend: Any = validators.extend
-    return extend(Draft202012Validator, {"uniqueItems": unique})(shared_schema())
+    return extend(Draft7Validator, {"uniqueItems": unique})(shared_schema())
 
 
 def _repeated(items: list[Any]) -> Iterator[int]:

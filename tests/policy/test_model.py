@@ -13,7 +13,7 @@ import pytest
 import re2
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jsonschema import Draft202012Validator
+from jsonschema import Draft7Validator
 
 from shipgen.policy import load, model, units
 from shipgen.policy.model import MISSING, Key, List, Map, Node, Ref, Union, Variants
@@ -66,11 +66,11 @@ def subschemas(schema: Any) -> Iterator[dict[str, Any]]:
             yield from subschemas(value)
 
 
-def standalone(node: Node) -> Draft202012Validator:
+def standalone(node: Node) -> Draft7Validator:
     """A validator for one node of the model, by way of a policy that consists of nothing else."""
     from shipgen.policy.schema import _node
 
-    return Draft202012Validator({**_node(node), "$defs": json_schema()["$defs"]})
+    return Draft7Validator({**_node(node), "definitions": json_schema()["definitions"]})
 
 
 def load_data(tmp_path: Path, data: dict[str, Any]) -> Any:
@@ -83,10 +83,38 @@ def load_data(tmp_path: Path, data: dict[str, Any]) -> Any:
 
 
 def test_the_schema_is_a_schema() -> None:
-    Draft202012Validator.check_schema(json_schema())
-    assert json_schema()["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    Draft7Validator.check_schema(json_schema())
+    assert json_schema()["$schema"] == "http://json-schema.org/draft-07/schema#"
     json_schema()["properties"].clear()
     assert json_schema()["properties"], "a copy is handed out"
+
+
+DRAFT_07 = {
+    "$schema", "title", "description", "default", "examples", "type", "enum", "const", "pattern", "maxLength",
+    "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "properties", "required", "additionalProperties",
+    "propertyNames", "minProperties", "items", "minItems", "uniqueItems", "allOf", "oneOf", "not", "if", "then",
+    "definitions", "$ref",
+}
+
+
+def test_the_schema_is_in_the_dialect_of_editors() -> None:
+    """yaml-language-server reads draft-07, in which nothing counts beside a `$ref` (1.25.0 was run on it: completion,
+    hover and findings)."""
+
+    def check(schema: Any) -> None:
+        assert set(schema) <= DRAFT_07, set(schema) - DRAFT_07
+        assert set(schema) == {"$ref"} or "$ref" not in schema
+        for name in ("properties", "definitions"):
+            for one in schema.get(name, {}).values():
+                check(one)
+        for name in ("allOf", "oneOf"):
+            for one in schema.get(name, []):
+                check(one)
+        for name in ("items", "not", "if", "then", "propertyNames", "additionalProperties"):
+            if isinstance(schema.get(name), dict):
+                check(schema[name])
+
+    check(json_schema())
 
 
 def test_every_key_has_a_description() -> None:
@@ -126,7 +154,7 @@ def test_the_schema_accepts_what_load_accepts(path: Path) -> None:
     findings = Findings()
     item = parse(path.read_text("utf-8-sig"), str(path), findings)
     assert item is not None
-    Draft202012Validator(json_schema()).validate(without_nulls(item, findings).plain())
+    Draft7Validator(json_schema()).validate(without_nulls(item, findings).plain())
 
 
 # --- defaults and examples ---
@@ -257,11 +285,13 @@ def test_leaves_are_those_of_the_schema() -> None:
     schema = json_schema()
 
     def walk(one: dict[str, Any], path: tuple[str, ...], inside: bool) -> Iterator[tuple[str, ...]]:
+        if "$ref" in (one.get("allOf") or [{}])[0]:
+            one = one["allOf"][0]
         if "$ref" in one:
             if inside:
                 yield path
                 return
-            one, inside = schema["$defs"][one["$ref"].rpartition("/")[2]], True
+            one, inside = schema["definitions"][one["$ref"].rpartition("/")[2]], True
         variants = [case for case in one.get("allOf", []) if "properties" in case["if"]]
         if variants:
             for case in variants:
