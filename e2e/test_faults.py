@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from shipgen.policy import load
 from shipgen.rendering import bundle
 from shipgen.targets import base, plan
 
+RELAY = "relay: {target: vector, address: 127.0.0.1:PORT}\n"
 POLICY = """\
 version: 1
 name: faults
@@ -26,6 +28,7 @@ targets: {TARGET: {version: "VERSION"}}
 sources: {ray: {type: ray}}
 sinks: {loki: {type: loki, endpoint: "http://loki.invalid:3100", retry: {max_backoff: 2s}}}
 """
+VERSIONS = {"filebeat": "9.0"}
 SECONDS = 5.0
 
 #: Loss that the contract or the capability table speaks of: at most this share of what was written.
@@ -48,7 +51,11 @@ LOSES = {
 def ran(target: str, fault: str, tmp_path: Path, seconds: float = SECONDS) -> Report:
     """A run of files that grow, with one fault."""
     file = tmp_path / "policy.yaml"
-    file.write_text(POLICY.replace("TARGET", target).replace("VERSION", base.get(target).versions[-1]))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        relay = RELAY.replace("PORT", str(free.getsockname()[1])) if target == "filebeat" else ""
+    version = VERSIONS.get(target, base.get(target).versions[-1])
+    file.write_text(POLICY.replace("TARGET", target).replace("VERSION", version) + relay)
     loaded = load([str(file)])
     pipeline = resolve(loaded)
     choice = plan.choose(target, loaded, pipeline)
@@ -65,7 +72,7 @@ def ran(target: str, fault: str, tmp_path: Path, seconds: float = SECONDS) -> Re
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("target", base.implemented())
 def test_nothing_is_lost(target: str, fault: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    for program in ("loki", base.get(target).binary):
+    for program in ("loki", base.get(target).binary, *(("vector",) if target == "filebeat" else ())):
         if shutil.which(program) is None:
             reason = f"there is no `{program}` on PATH"
             (pytest.fail if request.config.getoption("--require-shippers") else pytest.skip)(reason)

@@ -177,6 +177,31 @@ def test_stop_kill_and_start_again() -> None:
         assert not stubborn.running()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="a mount takes root")
+def test_a_small_disk_is_full_soon_and_gone_afterwards(own_temporary_directory: Path) -> None:
+    with LocalRunner() as runner:
+        try:
+            runner.small_disk(runner.workdir / "state", 64 * 1024)
+        except OutsideError as error:
+            pytest.skip(str(error))
+        with pytest.raises(OSError, match="No space left"):
+            (runner.workdir / "state" / "x").write_bytes(b"x" * 128 * 1024)
+        assert str(runner.workdir) in Path("/proc/self/mounts").read_text()
+        name = str(runner.workdir)
+    assert name not in Path("/proc/self/mounts").read_text()
+    assert leftovers(own_temporary_directory) == []
+
+
+def test_what_a_shipper_takes_is_counted_in_all_its_processes() -> None:
+    with LocalRunner() as runner:
+        busy = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done"
+        shipper = runner.start_shipper(shell(runner.workdir, f"({busy}) & wait; {busy}; echo up; sleep 600", "up"))
+        usage = shipper.usage()
+        assert usage.cpu_s > 0
+        assert usage.peak_bytes > 100_000
+        assert (usage + runners.Usage(1.0, 5)) == runners.Usage(usage.cpu_s + 1.0, usage.peak_bytes)
+
+
 def test_logs_and_bundle_can_be_kept(tmp_path: Path) -> None:
     with LocalRunner() as runner:
         (runner.workdir / "bundle").mkdir()
