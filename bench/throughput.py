@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -27,6 +27,7 @@ from pathlib import Path
 import configs
 
 from shipgen.harness.runners import LocalRunner
+from shipgen.harness.start import at_port, target_run
 from shipgen.harness.verify import retarget
 from shipgen.pipeline import resolve
 from shipgen.policy import load
@@ -106,39 +107,46 @@ class Run:
     received: float
 
 
-def measure(argv: list[str], env: Mapping[str, str], stub: Stub, directory: Path) -> Run:
-    """Start a shipper, wait until it has nothing more to send, stop it."""
+def measure(commands: Sequence[Sequence[str]], env: Mapping[str, str], stub: Stub, directory: Path) -> Run:
+    """Start a shipper, its relay first if it has one, wait until it has nothing more to send, stop it."""
     stub.last, stub.bytes = 0.0, 0
     began = time.monotonic()
     with (directory / "log").open("wb") as log:
-        process = subprocess.Popen(argv, stdout=log, stderr=log, env={**os.environ, **env}, start_new_session=True)
+        processes = [subprocess.Popen(argv, stdout=log, stderr=log, env={**os.environ, **env}, start_new_session=True)
+                     for argv in commands]
     while time.monotonic() - began < LIMIT_S and not (stub.last and time.monotonic() - stub.last > CALM_S):
-        if process.poll() is not None:
-            raise SystemExit(f"{argv[0]} ended by itself:\n{(directory / 'log').read_text()[-2000:]}")
+        if any(process.poll() is not None for process in processes):
+            raise SystemExit(f"{commands} ended by itself:\n{(directory / 'log').read_text()[-2000:]}")
         time.sleep(0.2)
-    process.send_signal(signal.SIGTERM)
-    _, _, usage = os.wait4(process.pid, 0)
-    process.returncode = 0
-    return Run(usage.ru_utime + usage.ru_stime, stub.last - began, usage.ru_maxrss / 1e3, stub.bytes / 1e6)
+    cpu = memory = 0.0
+    for process in reversed(processes):
+        process.send_signal(signal.SIGTERM)
+        _, _, usage = os.wait4(process.pid, 0)
+        process.returncode = 0
+        cpu, memory = cpu + usage.ru_utime + usage.ru_stime, memory + usage.ru_maxrss / 1e3
+    return Run(cpu, stub.last - began, memory, stub.bytes / 1e6)
 
 
 def rendered(
-    target: str, ray: Path, state: Path, out: Path, port: int, endpoint: str
-) -> tuple[list[str], dict[str, str]]:
-    """Write the bundle of the bench's policy; gives the command and the environment that start the shipper with it."""
+    target: str, ray: Path, state: Path, out: Path, ports: tuple[int, int], endpoint: str
+) -> tuple[list[Sequence[str]], dict[str, str]]:
+    """Write the bundle of the bench's policy; gives the commands and the environment that start the shipper with it.
+    ``ports`` are that of its metrics and that of its relay."""
     policy = out / "policy.yaml"
-    policy.write_text(POLICY)
+    policy.write_text(POLICY + "relay: {target: vector}\n" * (target == "filebeat"))
     loaded = load([str(policy)])
     pipeline = resolve(loaded)
     choice = plan.choose(target, loaded, pipeline)
     assert choice.target is not None
-    here = retarget(pipeline, root=str(ray.parent.parent), state_dir=str(state), metrics_port=port, endpoint=endpoint)
+    here = at_port(
+        retarget(pipeline, root=str(ray.parent.parent), state_dir=str(state), metrics_port=ports[0], endpoint=endpoint),
+        ports[1],
+    )
     for path, content in bundle.of(here, [choice]).files.items():
         (out / path).parent.mkdir(parents=True, exist_ok=True)
         (out / path).write_bytes(content)
-    (state / here.name / target).mkdir(parents=True)
-    argv = list(choice.target.start_argv(str(out / choice.target.main_config), here, choice.version))
-    return argv, {"HOSTNAME": "bench"}
+    run = target_run(choice.target, choice.version, here, out, state, ray, {})
+    return [one.argv for one in (run.relay, run) if one], {"HOSTNAME": "bench"}
 
 
 def main() -> None:
@@ -164,7 +172,7 @@ def main() -> None:
                 state, port = directory / "state", runner.free_port()
                 state.mkdir()
                 if kind == "rendered":
-                    argv, env = rendered(target, ray, state, directory, port, endpoint)
+                    commands, env = rendered(target, ray, state, directory, (port, runner.free_port()), endpoint)
                 else:
                     places = {
                         "RAY": str(ray),
@@ -180,8 +188,8 @@ def main() -> None:
                         continue
                     for name, content in files.items():
                         (directory / name).write_bytes(content)
-                    argv, env = configs.argv(target, str(directory / next(iter(files)))), {}
-                run = measure(argv, env, stub, directory)
+                    commands, env = [configs.argv(target, str(directory / next(iter(files))))], {}
+                run = measure(commands, env, stub, directory)
                 print(
                     f"| {target} | {kind.replace('_', ' ')} | {size:.1f} | {run.cpu:.1f} | {size / run.cpu:.1f} "
                     f"| {run.wall:.1f} | {run.memory:.0f} | {run.received:.1f} |",

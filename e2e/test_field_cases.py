@@ -107,7 +107,8 @@ def ship(target: str, tmp_path: Path) -> Ship:
 def resolved(directory: Path, target: str, **changes: Any) -> tuple[Pipeline, Choice]:
     """A policy for a target, which can express it."""
     file = directory / "policy.yaml"
-    file.write_text(yaml.safe_dump({**POLICY, **changes}))
+    relay = {"relay": {"target": "vector"}} if target == "filebeat" else {}
+    file.write_text(yaml.safe_dump({**POLICY, **relay, **changes}))
     policy = load([str(file)])
     pipeline = resolve(policy)
     choice = plan.choose(target, policy, pipeline)

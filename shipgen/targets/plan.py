@@ -102,6 +102,8 @@ def choose(name: str, policy: Policy, pipeline: Pipeline) -> Choice:
     judged = Choice(name, version, target, (), base.relay_of(target, pipeline))
     for leaf, path, value in given_leaves(policy):
         row = judged.row(leaf, value)
+        if row.status is Status.RELAYED and leaf[0] != "sinks":
+            continue  # without a relay nothing is rendered: each sink says so
         if row.status in _SEVERITY:
             code = _CODES.get(row.status, row.status.value)
             at = path[:2] if row.leaf.endswith(">.**") else path
