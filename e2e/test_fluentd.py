@@ -14,6 +14,9 @@ import pytest
 import test_vector_live as live
 import test_vector_policies as others
 from policies import POLICY, TREES, Run
+from receivers.base import Answer, Request, decompressed
+from receivers.web import LinesServer
+from sinks import differences, prepare
 
 from shipgen.harness import report
 from shipgen.harness.replay import copy_tree
@@ -103,6 +106,13 @@ def test_files_of_other_sources(run: Run, tmp_path: Path) -> None:
     assert found.sinks["loki"].expected == 193 + 21 + 30
 
 
+def metrics_of(pipeline: Pipeline) -> str:
+    """What a Fluentd of this pipeline says about itself."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{pipeline.collector.metrics_port}/metrics") as answer:
+        text: str = answer.read().decode()
+    return text
+
+
 class Counted:
     """Lines of a raylet, and what Fluentd's own metrics say once they were read."""
 
@@ -119,8 +129,7 @@ class Counted:
 
     def during(self, stage: Stage) -> None:
         time.sleep(6)
-        with urllib.request.urlopen(f"http://127.0.0.1:{stage.pipeline.collector.metrics_port}/metrics") as answer:
-            self.metrics = answer.read().decode()
+        self.metrics = metrics_of(stage.pipeline)
 
     def truth(self, stage: Stage) -> Path:
         return stage.writer.ledger
@@ -135,6 +144,13 @@ def test_what_rules_drop_is_counted_under_their_names(run: Run) -> None:
     assert found.ok, report.written(found, "text")
     for name, count in {"infos": 15, "few": 10}.items():
         assert f'shipgen_rule_dropped_records_total{{rule="{name}"}} {count}.0' in counted.metrics, counted.metrics
+
+
+def test_late_entries_that_are_dropped_are_counted(run: Run) -> None:
+    counted = Counted()
+    found = run(counted, POLICY.replace("type: loki,", "type: loki, late: drop,"))
+    assert found.ok, report.written(found, "text")
+    assert 'shipgen_rule_dropped_records_total{rule="late:loki"} 30.0' in counted.metrics, counted.metrics
 
 
 def test_a_redaction_that_fails_delivers_nothing_of_the_text(run: Run) -> None:
@@ -158,6 +174,30 @@ def test_a_redaction_that_fails_delivers_nothing_of_the_text(run: Run) -> None:
     assert given.pop("line") == "[redaction failed]"
     assert given == {"pid": "", "caller": "", "thread": ""}
     assert 'shipgen_redaction_failed_total{rule="r"} 3.0' in counted.metrics, counted.metrics
+
+
+class Choosy(LinesServer):
+    """An endpoint that answers 400 to every request with one certain record in it."""
+
+    def answer(self, request: Request) -> Answer:
+        return (400, b"no") if b"dashboard.log" in decompressed(request.body, "gzip") else super().answer(request)
+
+
+def test_records_that_an_endpoint_refuses_cost_no_others(tmp_path: Path) -> None:
+    if shutil.which("fluentd") is None:
+        pytest.skip("there is no `fluentd` on PATH")
+    with LocalRunner() as runner, Choosy() as endpoint:
+        sink = {"type": "http", "endpoint": endpoint.url("/logs"), "compression": "gzip"}
+        job = prepare("fluentd", {"out": sink}, "json", tmp_path, runner)
+        job.start()
+        wanted = [one for one in job.expected() if b"dashboard.log" not in json.dumps(one).encode()]
+        job.settle(endpoint, len(wanted))
+        metrics = metrics_of(job.pipeline)
+        job.stop()
+    assert differences(wanted, endpoint.records) == {"missing": [], "surplus": []}
+    refused = len(job.expected()) - len(wanted)
+    assert refused
+    assert f'shipgen_sink_refused_records_total{{sink="out"}} {refused}.0' in metrics, metrics
 
 
 def test_native_check_takes_what_is_rendered(tmp_path: Path) -> None:
