@@ -255,10 +255,10 @@ def _in_loki(sink: Sink, kept: _Kept) -> Expected:
     most = None
     if style == "json":
         fields = {name: value for name, value in record.items() if value is not None and name not in label_fields}
-        line = json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
-        if len(line.encode()) > (limit := options["server"]["max_line_size"]):
-            most, metadata["truncated"] = limit, "true"
-            line = json.dumps({**fields, "truncated": True}, ensure_ascii=False)
+        limit = options["server"]["max_line_size"]
+        if len(json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()) > limit:
+            most, metadata["truncated"], fields["truncated"] = limit, "true", True
+        line = json.dumps(fields, ensure_ascii=False)
     else:
         line = record[style]
     return Expected(
