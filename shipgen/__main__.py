@@ -10,7 +10,7 @@ def run() -> None:
     gc.disable()
     from shipgen.cli import main
 
-    main()
+    main(prog_name="shipgen")
 
 
 if __name__ == "__main__":

@@ -58,14 +58,29 @@ def shared(command: Command) -> Command:
                         help="How diagnostics are written.")(command)
 
 
+def a_file(*_: Any) -> list[Any]:
+    """For shell completion: a file, as the shell completes it."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem("", type="file")]
+
+
+def a_target(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
+    """For shell completion: names of targets."""
+    from shipgen.targets.base import NAMES
+
+    return [name for name in (*NAMES, "all") if name.startswith(begun)]
+
+
 def policies(command: Command) -> Command:
     """One or more policy files."""
-    return click.argument("policies", nargs=-1, required=True, metavar="POLICY...")(command)
+    return click.argument("policies", nargs=-1, required=True, metavar="POLICY...", shell_complete=a_file)(command)
 
 
 def targets(help_text: str) -> Callable[[Command], Command]:
     """`--target`, any number of times."""
-    return click.option("--target", "-t", "wanted", multiple=True, metavar="TARGET", help=help_text)
+    return click.option("--target", "-t", "wanted", multiple=True, metavar="TARGET", help=help_text,
+                        shell_complete=a_target)
 
 
 def out(text: str) -> None:
@@ -87,18 +102,30 @@ INTERRUPTED = 130
 class Group(click.Group):
     """Turns shipgen's errors into a report and an exit code, whichever command they come from."""
 
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **kwargs)
+        except OSError as error:  # of what --help and --version print
+            raise click.exceptions.Exit(self.lost(error)) from error
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return self.reported(ctx)
         except KeyboardInterrupt:
             err("interrupted")
             return ctx.exit(INTERRUPTED)
-        except BrokenPipeError:
+        except OSError as error:
+            return ctx.exit(self.lost(error))
+
+    @staticmethod
+    def lost(error: OSError) -> int:
+        """Give up a stream that takes no more: files that a command names are looked after where they are opened."""
+        if isinstance(error, BrokenPipeError):
             sys.stderr.close()
-        except OSError as error:  # the stream's own: files that a command names are looked after where they are opened
+        else:
             sys.stdout = io.StringIO()  # so that Python does not try once more when it exits
             err(f"error: {error.filename or 'standard output'}: {error.strerror or error}")
-        return ctx.exit(UsageError.exit_code)
+        return UsageError.exit_code
 
     def reported(self, ctx: click.Context) -> Any:
         """Run the command; report what it raises."""
@@ -131,6 +158,10 @@ def main() -> None:
 
     Exit codes: 0 clean; 1 the policy is wrong, or something drifted, was lost or is not shipped; 2 bad usage or an
     unreadable file; 3 something outside is missing, such as a shipper's binary.
+
+    \b
+    Completion, in ~/.bashrc (zsh and fish have a word of their own):
+              eval "$(_SHIPGEN_COMPLETE=bash_source shipgen)"
     """
 
 
@@ -153,7 +184,7 @@ def init(kind: str, style: str, strict: bool) -> None:
     out(starter(kind))
 
 
-@main.command()
+@main.command(short_help="Check a policy, and what each target can and cannot do.")
 @policies
 @targets("Judge the policy for this target as well; may be repeated. `all`: every target.")
 @click.option("--native", is_flag=True,
@@ -292,9 +323,9 @@ def check(policies: tuple[str, ...], wanted: tuple[str, ...], output: Path, styl
     sys.exit(this.say(found, product=True, closing=drift.summary(drifts, bundle, output)))
 
 
-@main.command()
-@click.argument("old", metavar="OLD")
-@click.argument("new", metavar="NEW")
+@main.command(short_help="Say what a change of policy does, and show the files' diff.")
+@click.argument("old", metavar="OLD", shell_complete=a_file)
+@click.argument("new", metavar="NEW", shell_complete=a_file)
 @targets("Target whose files are compared; left out: those of each policy.")
 @click.option("--exit-code", "fails", is_flag=True, help="Exit 1 where anything differs, as git does.")
 @click.option("--no-text", is_flag=True, help="Leave out the text of the files; say in words what changes.")
@@ -339,7 +370,7 @@ def _overlays(argument: str) -> list[str]:
     return [argument] if not all(parts) or Path(argument).exists() else parts
 
 
-@main.command()
+@main.command(short_help="Say for each file of a real tree who ships it.")
 @policies
 @click.option("--root", type=click.Path(path_type=Path), default=Path("/"), show_default=True,
               help="Where the node's file system is.")
@@ -358,7 +389,7 @@ def files(policies: tuple[str, ...], root: Path, style: str, strict: bool) -> No
     sys.exit(this.say([*found, *strays]))
 
 
-@main.command()
+@main.command(short_help="Say in words what a policy does, and where it approximates.")
 @policies
 @targets("Target to explain; left out: those of the policy.")
 @shared
@@ -373,10 +404,10 @@ def explain(policies: tuple[str, ...], wanted: tuple[str, ...], style: str, stri
     out(in_words(policy, pipeline, choices))
 
 
-@main.command()
-@click.argument("arguments", nargs=-1, required=True, metavar="POLICY... FILE...")
+@main.command(short_help="Show the records that come out of real log lines.")
+@click.argument("arguments", nargs=-1, required=True, metavar="POLICY... FILE...", shell_complete=a_file)
 @click.option("--as", "as_path", metavar="PATH", help="Path below logs/ that stdin (`-`) stands for, e.g. raylet.out.")
-@click.option("--target", "-t", "target", metavar="TARGET",
+@click.option("--target", "-t", "target", metavar="TARGET", shell_complete=a_target,
               help="Run this shipper itself instead of Vector's VRL in-process.")
 @shared
 def preview(arguments: tuple[str, ...], as_path: str | None, target: str | None, style: str, strict: bool) -> None:
@@ -403,9 +434,10 @@ def preview(arguments: tuple[str, ...], as_path: str | None, target: str | None,
     sys.exit(code)
 
 
-@main.command()
+@main.command(short_help="Prove it end to end, with a real Loki and a real shipper.")
 @policies
-@click.option("--target", "-t", "target", required=True, metavar="TARGET", help="Shipper to run.")
+@click.option("--target", "-t", "target", required=True, metavar="TARGET", help="Shipper to run.",
+              shell_complete=a_target)
 @click.option("--logs", type=click.Path(exists=True, file_okay=False, path_type=Path),
               help="A Ray log tree to replay. Left out: a small recorded one.")
 @click.option("--runner", "kind", type=click.Choice(["docker", "local"]),
@@ -478,7 +510,7 @@ def level(level: str, expire: str, controller: str, node: str | None, yes: bool,
     err(f"sent; the controller answered {request.send()}" if yes else "not sent: add --yes")
 
 
-@main.command()
+@main.command(short_help="Write the JSON Schema of the policy, for editors.")
 @shared
 def schema(style: str, strict: bool) -> None:
     """Write the JSON Schema of the policy language to stdout, for editors."""
@@ -490,7 +522,7 @@ def schema(style: str, strict: bool) -> None:
     out(json.dumps(json_schema(), indent=2) + "\n")
 
 
-@main.command(name="targets")
+@main.command(name="targets", short_help="List targets, their versions, and what they can't do.")
 @shared
 def list_targets(style: str, strict: bool) -> None:
     """List targets, the versions that shipgen knows, and what they can't do exactly; with --format json as JSON."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -84,6 +85,43 @@ def test_each_command_has_help(command: str) -> None:
         if option.param_type_name == "option":
             assert getattr(option, "help", ""), f"{command} {option.name}"
     assert {"--format", "--strict"} <= set(re.findall(r"--[a-z]+", result.stdout))
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help_reads_well_at_80_columns(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No line is longer, and no sentence is cut short."""
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = run(*command.split(), "--help").stdout
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "..." not in re.sub(r"[A-Z\]]\.\.\.", "", shown)
+
+
+def complete(words: str) -> list[str]:
+    """What the shell is told to offer."""
+    done = process(_SHIPGEN_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=str(len(words.split(" ")) - 1))
+    assert done.returncode == 0, done.stderr
+    return done.stdout.decode().split()
+
+
+def test_completion() -> None:
+    assert complete("shipgen ex") == ["plain,explain"]
+    assert complete("shipgen validate --st") == ["plain,--strict"]
+    assert complete("shipgen validate -t fluent") == ["plain,fluentbit", "plain,fluentd"]
+    assert complete("shipgen validate --format sa") == ["plain,sarif"]
+    assert complete("shipgen validate pol") == ["file,"]
+    assert complete("shipgen diff a.yaml b") == ["file,"]
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+def test_what_help_says_of_completion_works(tmp_path: Path) -> None:
+    script = tmp_path / "shipgen"
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m shipgen "$@"\n')
+    script.chmod(0o755)
+    (line,) = re.findall(r"^ +(eval .*)$", run("--help").stdout, re.MULTILINE)
+    asked = "COMP_WORDS=(shipgen init --fo); COMP_CWORD=2; _shipgen_completion shipgen; echo ${COMPREPLY[@]}"
+    env = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", f"{line}; {asked}"], env=env, capture_output=True, text=True, check=False)
+    assert done.stdout == "--for --format\n", done.stderr
 
 
 def test_version() -> None:
@@ -540,7 +578,9 @@ def test_stdout_is_utf8_whatever_the_locale(env: dict[str, str], at: Callable[[s
     assert b"ster" in done.stdout
 
 
-@pytest.mark.parametrize("command", ["schema", "render policy.yaml", "explain policy.yaml", "validate policy.yaml"])
+@pytest.mark.parametrize("command", [
+    "schema", "render policy.yaml", "explain policy.yaml", "validate policy.yaml", "--help", "verify --help",
+])
 def test_a_reader_that_goes_away(command: str, at: Callable[[str], str]) -> None:
     at(ROTATED)
     with subprocess.Popen(
@@ -556,7 +596,10 @@ def test_a_reader_that_goes_away(command: str, at: Callable[[str], str]) -> None
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
-@pytest.mark.parametrize("command", ["schema", "render policy.yaml", "validate policy.yaml", "validate wrong.yaml"])
+@pytest.mark.parametrize("command", [
+    "schema", "render policy.yaml", "validate policy.yaml", "validate wrong.yaml", "--help", "--version",
+    "render --help", "diff policy.yaml policy.yaml",
+])
 def test_a_full_disk_under_stdout(command: str, at: Callable[..., str]) -> None:
     at(QUIET)
     at(WRONG, "wrong.yaml")
@@ -564,6 +607,22 @@ def test_a_full_disk_under_stdout(command: str, at: Callable[..., str]) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr) == (2, "error: standard output: No space left on device\n")
+
+
+def test_color_on_a_terminal_alone(at: Callable[[str], str]) -> None:
+    import pty
+
+    name = at(WRONG)
+    for env, colored in (({"TERM": "xterm"}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)):
+        terminal, end = pty.openpty()
+        environment = {k: v for k, v in os.environ.items() if k != "NO_COLOR"}
+        argv = [sys.executable, "-m", "shipgen", "validate", name]
+        subprocess.run(argv, stdout=end, stderr=end, env={**environment, **env}, check=False)
+        os.close(end)
+        said = os.read(terminal, 4096)
+        os.close(terminal)
+        assert (b"\x1b[" in said) == colored
+    assert b"\x1b[" not in process("validate", name).stdout
 
 
 def test_no_color(at: Callable[[str], str]) -> None:

@@ -27,6 +27,7 @@ from shipgen.diagnostics import UsageError
 from shipgen.rendering import bundle as bundles
 from shipgen.rendering.bundle import MANIFEST, Bundle, ParseBackError, read_manifest, write
 from shipgen.rendering.drift import compare
+from shipgen.targets import base
 from shipgen.targets.base import File
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ray-loki.yaml"
@@ -427,3 +428,41 @@ def test_the_same_bytes_everywhere(tmp_path: Path) -> None:
     assert str(tmp_path) not in everything
     assert not re.search(r"20\d\d-\d\d-\d\d|\d\d:\d\d:\d\d", everything)
     assert len(socket.gethostname()) < 4 or socket.gethostname() not in everything
+
+
+EVERYTHING = """
+import hashlib, json, sys
+from click.testing import CliRunner
+from shipgen.cli import main
+place, target = sys.argv[1:]
+said = {}
+for words in ("render p.yaml -t {t} -o {o}", "validate p.yaml -t {t} --format json", "validate p.yaml --format sarif",
+              "explain p.yaml -t {t}", "diff q.yaml p.yaml -t {t}", "check p.yaml -o {o}", "targets", "schema"):
+    result = CliRunner().invoke(main, [w.format(t=target, o=f"{place}/{target}") for w in words.split()])
+    said[words] = [result.exit_code, result.stdout]
+print(json.dumps(said))
+"""
+
+
+@pytest.mark.parametrize("target", base.implemented())
+def test_every_command_says_the_same_everywhere(target: str, tmp_path: Path) -> None:
+    """Whatever the hash seed, the locale, the zone and the directory: for each target."""
+    data = {**FULL, "cluster": "é日", "sinks": {"loki": FULL["sinks"]["loki"]}}
+    data["sources"] = {"a": {"type": "ray"}, "b": {"type": "file", "paths": ["/a", "/b"]}}
+    if target == "filebeat":
+        data["relay"] = {"target": "vector"}
+    runs = []
+    for name, env in (
+        ("one", {"PYTHONHASHSEED": "0", "TZ": "UTC", "LC_ALL": "C.UTF-8"}),
+        ("two", {"PYTHONHASHSEED": "4242", "TZ": "Asia/Kathmandu", "LC_ALL": "POSIX", "COLUMNS": "40"}),
+    ):
+        place = tmp_path / name
+        place.mkdir()
+        (place / "p.yaml").write_text(json.dumps(data, ensure_ascii=False), "utf-8")
+        (place / "q.yaml").write_text(json.dumps({**data, "name": "other"}), "utf-8")
+        environment = {k: v for k, v in os.environ.items() if k not in ("LC_ALL", "LANG", "TZ", "PYTHONHASHSEED")}
+        argv = [sys.executable, "-c", EVERYTHING, "out", target]
+        done = subprocess.run(argv, cwd=place, env={**environment, **env}, capture_output=True, text=True, check=True)
+        runs.append((json.loads(done.stdout), snapshot(place / "out")))
+    assert runs[0] == runs[1]
+    assert all(code == 0 for code, _ in runs[0][0].values())
