@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,9 +17,10 @@ import pytest
 from receivers.base import Receiver, Record
 from receivers.certificates import Certificates
 from receivers.kafka import BrokerServer
-from receivers.web import LinesServer, ObjectServer, SearchServer
+from receivers.web import LinesServer, LokiDoor, ObjectServer, SearchServer
 from sinks import Job, differences, prepare
 
+from shipgen.harness.loki import LokiClient
 from shipgen.harness.runners import LocalRunner
 from shipgen.targets import base
 
@@ -300,3 +302,63 @@ def test_text_in_the_keys_of_objects_is_quoted(start: Start) -> None:
         assert receiver.problems == []
         assert differences(expected, receiver.records) == {"missing": [], "surplus": []}, job.log()[-2000:]
         assert {unquote(key.split("/")[0]) for key in receiver.keys} == {f"cluster=c/{HOSTILE}"}
+
+
+LOKI = {"type": "loki", "tenant": "team-a", **SMALL}
+
+
+def arrives(job: Job, door: LokiDoor) -> None:
+    """All of the job's records come through the door into Loki, each file's as many as it has."""
+    client, expected = LokiClient(door.loki, "team-a"), job.expected()
+    deadline = time.monotonic() + 60
+    while client.received() < len(expected) and time.monotonic() < deadline:
+        time.sleep(0.3)
+    job.stop()
+    assert door.problems == []
+    entries = client.read_all(start_ns=time.time_ns() - 86_400 * 10**9)
+    assert Counter(entry.place for entry in entries) == Counter((r["session"], r["file"]) for r in expected), job.log()
+
+
+@pytest.mark.parametrize(("auth", "header"), [
+    ({"bearer": {"env": "TOKEN"}}, "Bearer t/+x=="),
+    ({"bearer": {"file": "token"}}, "Bearer t/+x=="),
+    ({"basic": {"user": {"env": "USER_OF_LOKI"}, "password": {"env": "PASSWORD"}}}, "Basic dTpwJHciJ1wjIHg="),
+    ({"basic": {"user": {"file": "user"}, "password": {"file": "password"}}}, "Basic dTpwJHciJ1wjIHg="),
+    ({}, None),
+], ids=["bearer", "bearer of a file", "basic", "basic of files", "none"])
+def test_loki_knows_who_writes(
+    start: Start, runner: LocalRunner, tmp_path: Path, auth: dict[str, Any], header: str | None
+) -> None:
+    secrets = {"TOKEN": "t/+x==", "USER_OF_LOKI": "u", "PASSWORD": "p$w\"'\\# x"}
+    for name, value in (("token", "TOKEN"), ("user", "USER_OF_LOKI"), ("password", "PASSWORD")):
+        (tmp_path / name).write_text(secrets[value])
+    with LokiDoor(runner.start_loki(tenants=True).url, {"Authorization": header, "X-Scope-OrgID": "team-a"}) as door:
+        sink = {**LOKI, "endpoint": door.url(), **({"auth": placed(auth, tmp_path)} if auth else {})}
+        arrives(start(sink, "text-worker-node", secrets), door)
+
+
+def placed(auth: Any, directory: Path) -> Any:
+    """Settings whose files are in a directory."""
+    if not isinstance(auth, dict):
+        return auth
+    return {k: str(directory / v) if k == "file" else placed(v, directory) for k, v in auth.items()}
+
+
+def test_loki_over_tls_with_a_certificate_of_the_client(start: Start, runner: LocalRunner, tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path / "certificates")
+    with LokiDoor(runner.start_loki(tenants=True).url, {"X-Scope-OrgID": "team-a"}) as door:
+        door.use(certificates.server(wants_client=True))
+        files = {"ca_file": certificates.path("ca.pem"), "cert_file": certificates.path("client.pem"),
+                 "key_file": certificates.path("client.key")}
+        arrives(start({**LOKI, "endpoint": door.url(), "tls": files}, "text-worker-node", {}), door)
+
+
+def test_a_loki_that_nobody_vouches_for_gets_nothing(start: Start, tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path / "certificates", names="DNS:elsewhere.example")
+    with LokiDoor("http://127.0.0.1:1", {}) as door:
+        door.use(certificates.server())
+        sink = {**LOKI, "endpoint": door.url(), "tls": {"ca_file": certificates.path("ca.pem")}}
+        job = start(sink, "text-worker-node", {})
+        job.settle(door, 1, limit_s=10)
+        assert door.requests == []
+        assert re.search(r"(?i)certificate|hostname|x509", job.log())

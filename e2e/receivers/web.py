@@ -1,4 +1,4 @@
-"""Receivers that speak HTTP: a plain one for lines of JSON, Elasticsearch's bulk interface, S3."""
+"""Receivers that speak HTTP: a plain one for lines of JSON, Elasticsearch's bulk interface, S3, a door before Loki."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import hashlib
 import hmac
 import json
 import re
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from urllib.parse import quote, unquote
 
@@ -160,3 +162,29 @@ class ObjectServer(HttpServer):
             canonical.encode()).hexdigest()
         if hmac.digest(key, to_sign.encode(), "sha256").hex() != signature:
             raise RefusedError(f"the signature is wrong; canonical request:\n{canonical}")
+
+
+class LokiDoor(HttpServer):
+    """Stands before a real Loki: whoever brings just these headers may write there. None is for one that is absent."""
+
+    def __init__(self, loki: str, headers: dict[str, str | None]) -> None:
+        super().__init__()
+        self.loki, self.headers = loki, headers
+
+    def answer(self, request: Request) -> Answer:
+        """401 to strangers, else what Loki says."""
+        if (request.method, request.path) != ("POST", "/loki/api/v1/push"):
+            raise RefusedError(f"{request.method} {request.path}")
+        for name, value in self.headers.items():
+            if request.headers.get(name.lower()) != value:
+                self.problems.append(f"{name}: {request.headers.get(name.lower())}")
+                return 401, b"who are you?"
+        kept = ("content-type", "content-encoding", "x-scope-orgid")
+        passed = {k: v for k, v in request.headers.items() if k in kept}
+        push = urllib.request.Request(self.loki + request.path, request.body, passed, method="POST")
+        try:
+            with urllib.request.urlopen(push) as answer:
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            self.problems.append(f"Loki says {error.code}")
+            return error.code, error.read()

@@ -305,8 +305,9 @@ def _escape(char: str) -> str:
 
 
 def promtail_env(name: str) -> Quoted:
-    """A reference to an environment variable, for a Promtail that expands them."""
-    return Quoted(f"'${{{env_name(name)}}}'")
+    """A reference to an environment variable, for a Promtail that expands them: in a block scalar alone, as what it
+    stands for is put there before the YAML is read."""
+    return Quoted(f"${{{env_name(name)}}}")
 
 
 def go_ms(milliseconds: int) -> Quoted:

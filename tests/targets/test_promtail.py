@@ -228,6 +228,16 @@ def test_auth_and_tls() -> None:
     assert "tenant_id" not in third
 
 
+@pytest.mark.parametrize("secret", [*HOSTILE[1:], " 'a' # \\ ", "x: [y", "'"])
+def test_a_secret_arrives_as_it_stands(secret: str) -> None:
+    """Promtail puts the variable into the text of the file, and then reads that as YAML."""
+    basic = {"user": {"env": "A"}, "password": {"env": "A"}}
+    sinks = {"a": {**LOKI, "auth": {"basic": basic}}, "b": {**LOKI, "auth": {"bearer": {"env": "A"}}}}
+    clients = yaml.safe_load(text(given_policy(sinks=sinks)).replace("${A}", secret))["clients"]
+    assert clients[0]["basic_auth"] == {"username": secret, "password": secret}
+    assert clients[1]["bearer_token"] == secret
+
+
 @pytest.mark.parametrize(("other", "place"), [
     ({"when": {"level": "error"}}, "when"), ({"line": "json"}, "line"), ({"metadata": ["pid"]}, "metadata"),
     ({"labels": {"static": {"a": "b"}}}, "labels"), ({"late": "drop"}, "late"), ({"from": ["ray"]}, "from"),
