@@ -22,6 +22,7 @@ from shipgen.pipeline.checks import check
 from shipgen.policy import load
 from shipgen.rendering import bundle
 from shipgen.rendering.fluentd_conf import sections
+from shipgen.rendering.quoting import go_string
 from shipgen.targets import plan
 
 LOGS = "/tmp/ray/session_2026-12-01_00-00-00_000000_1/logs"
@@ -327,3 +328,45 @@ def test_fluentd_gives_an_error_with_a_place_or_what_parses_back(changes: dict[P
     by_name = {act["name"]: act["options"] for act in acts}
     assert by_name[rules[0]["name"]]["fields"] == rules[0]["add"]
     assert by_name[rules[1]["name"]]["with"] == ["", rules[1]["redact"]["with"]]
+
+
+# --- Promtail: YAML, Go's templates in it, and the expansion of variables before both ---
+
+FOR_PROMTAIL = {"targets": {"promtail": {"version": "3.6"}}}
+EXPANDED = re.compile(r"\$\{|\$\$|\\[\\/]")
+"""What `-config.expand-env` changes in a file."""
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.dictionaries(st.sampled_from([p for p in FREE if p[:2] != ("sinks", "out")]),
+                       texts | texts.map("/".__add__), min_size=1, max_size=3))
+def test_promtail_gives_an_error_with_a_place_or_what_parses_back(changes: dict[Path, str]) -> None:
+    data: Any = {**copy.deepcopy(BASE), **copy.deepcopy(FOR_PROMTAIL)}
+    del data["sinks"]["out"]
+    for path, value in changes.items():
+        parent = data
+        for step in path[:-1]:
+            parent = parent.setdefault(step, {}) if isinstance(parent, dict) else parent[step]
+        parent[path[-1]] = value
+    found, files = outcome(json.dumps(data, ensure_ascii=False), "promtail")
+    assert all(d.place is not None for d in found)
+    if not files:
+        assert any(d.severity is Severity.ERROR for d in found)
+        return
+    written = files["promtail/promtail.yaml"]
+    assert not EXPANDED.search(written)
+    parsed = yaml.load(written, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    (client,), jobs = parsed["clients"], {job["job_name"]: job for job in parsed["scrape_configs"]}
+    (file,), stages = jobs["f"]["static_configs"], jobs["f"]["pipeline_stages"]
+    loki, source, rules = data["sinks"]["loki"], data["sources"]["f"], data["parsing"]["rules"]
+    assert client["url"] == loki["endpoint"].rstrip("/") + "/loki/api/v1/push"
+    assert client["bearer_token_file"] == loki["auth"]["bearer"]["file"]
+    assert file["labels"]["__path__"].endswith(source["paths"][0])
+    assert file["labels"]["__path_exclude__"].endswith(source["exclude"][0])
+    assert file["labels"]["cluster"] == data["cluster"]
+    assert {"static_labels": loki["labels"]["static"]} in stages
+    assert [s["multiline"]["firstline"] for s in stages if "multiline" in s] == [source["multiline"]["start"]]
+    texts_of_rules = {rules[1]["redact"]["with"], rules[0]["add"].get("x", "y")}
+    programs = "".join(s[k].get("template", s[k].get("replace", "")) for s in stages for k in s if k in (
+        "template", "replace"))
+    assert all(str(go_string(text)) in programs for text in texts_of_rules if text)
