@@ -172,7 +172,9 @@ class LokiDoor(HttpServer):
         self.loki, self.headers = loki, headers
 
     def answer(self, request: Request) -> Answer:
-        """401 to strangers, else what Loki says."""
+        """401 to strangers, else what Loki says. Whoever asks may know that it is there."""
+        if (request.method, request.path) == ("GET", "/ready"):
+            return 200, b"ready"
         if (request.method, request.path) != ("POST", "/loki/api/v1/push"):
             raise RefusedError(f"{request.method} {request.path}")
         for name, value in self.headers.items():
