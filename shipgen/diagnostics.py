@@ -450,6 +450,7 @@ CODES: dict[str, str] = {
     # the commands
     "native-check": "What the shipper's own checker says about the rendered files.",
     "native-unchecked": "What the shipper's own checker did not look at.",
+    "redacted-late": "A redaction that runs only behind Kafka.",
     "drift": "A rendered file is modified, missing or stale.",
     "stray-file": "A log file that no source reads.",
     "file-read-twice": "A log file that two sources read.",

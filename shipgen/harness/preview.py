@@ -56,6 +56,7 @@ def run_shipper(
                                   exclude=tuple(f"{work}/node{p}" for p in s.exclude)) for s in pipeline.sources),
             rules=tuple(r for r in pipeline.rules if r.sinks is None),
             sinks=(console,),
+            hop=None,
         )
         here = at_port(here, _port())
         bundle.write(bundle.of(here, [choice]), work / "bundle")

@@ -115,6 +115,14 @@ class Sink:
 
 
 @dataclass(frozen=True, slots=True)
+class Hop:
+    """Kafka between the nodes and the sinks: agents write to ``sink``, aggregators of a consumer group read there."""
+
+    sink: Sink
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
 class Pipeline:
     """A policy resolved. ``files`` names the policy files, for headers and for the regeneration hint."""
 
@@ -131,6 +139,7 @@ class Pipeline:
     versions: Mapping[str, str] = field(default_factory=dict)
     relay: Mapping[str, Any] | None = None
     verl: Mapping[str, Any] = field(default_factory=dict)
+    hop: Hop | None = None
 
     def rules_for(self, sink: Sink) -> tuple[Rule, ...]:
         """Rules that work for a sink, in order."""

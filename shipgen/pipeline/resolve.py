@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from shipgen.catalog import ray, verl
 from shipgen.pipeline import conditions
-from shipgen.pipeline.model import Collector, Multiline, Pipeline, Rule, SecretRef, Sink, Source, TimeField, Twins
+from shipgen.pipeline.model import Collector, Hop, Multiline, Pipeline, Rule, SecretRef, Sink, Source, TimeField, Twins
 
 if TYPE_CHECKING:
     from shipgen.policy import Policy
@@ -114,6 +114,17 @@ def _sink(name: str, data: Mapping[str, Any], sources: tuple[Source, ...]) -> Si
     )
 
 
+HOP = "kafka"
+"""Name of the sink that agents have where the policy goes through Kafka."""
+
+
+def _hop(data: Mapping[str, Any] | None, sources: tuple[Source, ...]) -> Hop | None:
+    if data is None:
+        return None
+    own = {k: v for k, v in data.items() if k not in ("via", "group")}
+    return Hop(_sink(HOP, {"type": "kafka", **own}, sources), data["group"])
+
+
 def _may_be_cut(source: Source, repeat: str, original: str, sinks: Iterable[Sink], rules: Iterable[Rule]) -> bool:
     """Whether each sink that a line reaches under the component ``repeat`` gets it under ``original`` too, as far as
     that can be known beforehand."""
@@ -178,4 +189,5 @@ def resolve(policy: Policy) -> Pipeline:
         versions={name: t["version"] for name, t in data.get("targets", {}).items() if "version" in t},
         relay=data.get("relay"),
         verl=data["verl"],
+        hop=_hop(data.get("topology"), sources),
     )

@@ -60,6 +60,7 @@ class _Semantics:
         self.check_rules()
         for name, sink in self.sinks.items():
             self.check_sink(name, sink)
+        self.check_hop(_map(self.data.get("topology")))
 
     # -- paths --
 
@@ -313,6 +314,14 @@ class _Semantics:
                 self.check_field(sink["key"], (*path, "key"), known)
             case "file" if isinstance(sink.get("path"), str):
                 self.check_output((*path, "path"), sink["path"])
+
+    def check_hop(self, hop: dict[str, Any]) -> None:
+        tls = _map(hop.get("tls"))
+        for one, other in (("cert_file", "key_file"), ("key_file", "cert_file")):
+            if one in tls and other not in tls:
+                self.error("missing-key", ("topology", "tls", other), f"required beside `{one}`, but missing")
+        if "key" in hop:
+            self.check_field(hop["key"], ("topology", "key"), self.known_fields())
 
     def check_output(self, path: Path, file: str) -> None:
         temp_dir = _map(self.data.get("ray")).get("temp_dir")

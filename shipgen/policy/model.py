@@ -850,6 +850,11 @@ SINKS = Variants(
 # ---------------------------------------------------------------------------------------------------------------------
 # The policy
 
+_HOP = {
+    **{name: key for name, key in SINKS.options["kafka"].keys.items() if name not in ("type", "from", "when")},
+    "key": Key(FIELD, "Field that becomes the key of the message: what has the same stays in order.", default="node"),
+}
+
 POLICY: Final = Map(
     {
         "version": Key(
@@ -1090,6 +1095,27 @@ POLICY: Final = Map(
             required=True,
             example={"loki": {"type": "loki", "endpoint": "http://loki:3100"}},
         ),
+        "topology": Key(
+            Map(
+                {
+                    "via": Key(
+                        _enum("kafka"),
+                        "`kafka`: agents produce records to Kafka; an aggregator (Vector) takes them to the sinks.",
+                        required=True,
+                        example="kafka",
+                    ),
+                    **_HOP,
+                    "group": Key(
+                        _string("group", "the name of a consumer group", "^[A-Za-z0-9._-]{1,249}$"),
+                        "Consumer group of the aggregators, which share the work.",
+                        default_note="`shipgen-` and the policy's name",
+                        example="shipgen-ray-prod",
+                    ),
+                }
+            ),
+            "A hop between the nodes and the sinks. Left out: every node ships to the sinks itself.",
+            example={"via": "kafka", "brokers": ["k1:9092"], "topic": "ray-logs"},
+        ),
         "relay": Key(
             Map(
                 {
@@ -1104,7 +1130,7 @@ POLICY: Final = Map(
 )
 
 # Keys that do not exist yet, or must not exist, and what to say about them.
-LATER: Final = {"topology", "retention"}
+LATER: Final = {"retention"}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -1220,6 +1246,8 @@ def fill_computed(data: dict[str, Any]) -> None:
     """The defaults that depend on other parts of the policy, filled into ``data`` in place."""
     sources = data.get("sources")
     names = list(sources) if isinstance(sources, dict) else []
+    if isinstance(topology := data.get("topology"), dict):
+        topology.setdefault("group", f"shipgen-{data.get('name', '')}")
     sinks = data.get("sinks")
     for sink in sinks.values() if isinstance(sinks, dict) else ():
         if not isinstance(sink, dict):

@@ -108,7 +108,12 @@ def of(pipeline: Pipeline, choices: Sequence[Choice], kinds: Sequence[str] = ())
     """The bundle of some targets, with Ray's environment, logrotate and the deployment files of some kinds: all
     rendered and parsed back, none written. Raises UsageError."""
     targets = {c.name: c.target for c in choices if c.target is not None}
-    files = [f for c in choices if c.target is not None for f in c.target.files(pipeline, c.version)]
+    agents, further = pipeline, []
+    if pipeline.hop is not None:
+        from shipgen.targets import aggregator
+
+        agents, further = aggregator.agents(pipeline), list(aggregator.files(pipeline))
+    files = [f for c in choices if c.target is not None for f in c.target.files(agents, c.version)] + further
     rendered: dict[str, bytes] = {}
 
     def add(file: File) -> None:

@@ -177,6 +177,7 @@ TABLE: dict[str, tuple[Row, ...]] = {
         Row("**"),
     ),
     "promtail": (
+        Row("topology.**", _U, "Promtail writes to Loki only", "use another target for the agents"),
         Row("collector.node", _A, "Promtail's stages do not know the host's name; `node` is the variable HOSTNAME, "
             "which containers have and services may lack, and absent without it",
             "set HOSTNAME where Promtail starts, or collector.node", values=frozenset({NOT_GIVEN})),

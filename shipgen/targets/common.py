@@ -166,6 +166,13 @@ def secret_refs(tree: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[t
             yield from secret_refs(value, (*path, key))
 
 
+def secrets(pipeline: Pipeline) -> list[tuple[tuple[str | int, ...], SecretRef]]:
+    """Secret references of all sinks and of the hop before them, with their places in the policy."""
+    found = [one for sink in pipeline.sinks for one in sink_secrets(sink)]
+    hop = list(secret_refs(dict(pipeline.hop.sink.options), ("topology",))) if pipeline.hop else []
+    return found + hop
+
+
 def sink_secrets(sink: Sink) -> list[tuple[tuple[str | int, ...], SecretRef]]:
     """Secret references of a sink, with their places in the policy."""
     return list(secret_refs(dict(sink.options), ("sinks", sink.name)))

@@ -18,7 +18,7 @@ from typing import Any
 from shipgen.catalog.environment import Scope
 from shipgen.diagnostics import UsageError
 from shipgen.pipeline.model import Pipeline, SecretRef
-from shipgen.targets import common, node, observe
+from shipgen.targets import base, common, node, observe
 from shipgen.targets.base import File, Target, relay_of
 
 KINDS = ("systemd", "ray-cluster-yaml", "kuberay")
@@ -123,6 +123,14 @@ def _process(
     return Process(name, target, version, main, argv, target.validate_argv(config), env, reads, sends)
 
 
+def _aggregator(pipeline: Pipeline) -> Process:
+    """How the Vector behind a hop is run, on a node of its own."""
+    from shipgen.targets import aggregator
+
+    version = aggregator.version(pipeline)
+    return _process(pipeline, aggregator.NAME, base.get("vector"), version, aggregator.CONFIG, reads=False)
+
+
 def home(pipeline: Pipeline) -> str:
     """Where a node has the bundle."""
     return f"{CONFIG_DIR}/{pipeline.name}"
@@ -146,16 +154,23 @@ def files(pipeline: Pipeline, targets: Sequence[tuple[Target, str]], kinds: Sequ
           rendered: Mapping[str, bytes]) -> Iterator[File]:
     """The deployment files of some kinds. ``targets`` are those of the bundle with their versions, ``rendered`` is what
     it holds already."""
+    from shipgen.targets import aggregator
+
     command = f"shipgen render {shlex.join(pipeline.files)} --target TARGET --with {','.join(kinds)} -o DIR"
     header = {"policies": " ".join(pipeline.files), "command": command}
-    for process in (p for target, version in targets for p in processes(pipeline, target, version)):
+    agents = aggregator.agents(pipeline)
+    for process in (p for target, version in targets for p in processes(agents, target, version)):
         # what a process has no use for it is not given
-        here = replace(pipeline, sinks=pipeline.sinks if process.sends else (),
-                       sources=pipeline.sources if process.reads else ())
+        here = replace(agents, sinks=agents.sinks if process.sends else (),
+                       sources=agents.sources if process.reads else ())
         for kind in kinds:
             if kind in _MAKERS:
                 yield from _MAKERS[kind](here, process, header, rendered)
-    run = [(p.target, p.version) for target, version in targets for p in processes(pipeline, target, version)]
+    run = [(p.target, p.version) for target, version in targets for p in processes(agents, target, version)]
+    if pipeline.hop is not None:
+        if "systemd" in kinds:
+            yield from _systemd(replace(pipeline, sources=()), _aggregator(pipeline), header, rendered)
+        run.append((base.get("vector"), aggregator.version(pipeline)))
     yield from observe.files(pipeline, run, [kind for kind in kinds if kind in observe.KINDS], header)
 
 
@@ -164,13 +179,13 @@ def files(pipeline: Pipeline, targets: Sequence[tuple[Target, str]], kinds: Sequ
 
 def env_secrets(pipeline: Pipeline) -> list[str]:
     """Environment variables that hold secrets."""
-    return sorted({ref.name for s in pipeline.sinks for _, ref in common.sink_secrets(s) if ref.kind == "env"})
+    return sorted({ref.name for _, ref in common.secrets(pipeline) if ref.kind == "env"})
 
 
 def secret_files(pipeline: Pipeline) -> list[str]:
     """Files that the shipper reads besides its configuration and logs: secrets, certificates and keys."""
-    found = [ref.name for s in pipeline.sinks for _, ref in common.sink_secrets(s) if ref.kind == "file"]
-    for sink in pipeline.sinks:
+    found = [ref.name for _, ref in common.secrets(pipeline) if ref.kind == "file"]
+    for sink in (*pipeline.sinks, *([pipeline.hop.sink] if pipeline.hop else [])):
         tls = sink.options.get("tls", {})
         found += [tls[key] for key in ("ca_file", "cert_file", "key_file") if key in tls]
     return sorted(set(found) - set(SYSTEM_CERTIFICATES))

@@ -27,6 +27,8 @@ class Choice:
     target: base.Target | None
     diagnostics: tuple[Diagnostic, ...]
     relay: base.Relay | None = None
+    aggregator: str = ""
+    """Version of the Vector that takes the records to the sinks, where the policy has a hop."""
 
     @property
     def renders(self) -> bool:
@@ -34,8 +36,17 @@ class Choice:
         return self.target is not None and not any(d.severity is Severity.ERROR for d in self.diagnostics)
 
     def row(self, leaf: tuple[str, ...], value: Any = None) -> capabilities.Row:
-        """The row of the capability table that counts for a leaf: of the relay, where that is what does it. A version
+        """The row of the capability table that counts for a leaf: of the relay, where that is what does it. With a hop
+        the sinks are the aggregator's, and what is said of the hop is what the target does with a Kafka sink. A version
         newer than all that are known counts as the newest."""
+        if self.aggregator and leaf[0] == "sinks":
+            return capabilities.look_up("vector", known(base.get("vector"), self.aggregator), leaf, value)
+        row = self._own(leaf, value)
+        if leaf[0] == "topology" and leaf[1] not in ("via", "group") and row.status is Status.EXACT:
+            return self._own(("sinks", "<kafka>", *leaf[1:]), value)
+        return row
+
+    def _own(self, leaf: tuple[str, ...], value: Any) -> capabilities.Row:
         assert self.target is not None
         row = capabilities.look_up(self.name, known(self.target, self.version), leaf, value)
         if row.status is Status.RELAYED and self.relay is not None:
@@ -99,20 +110,44 @@ def choose(name: str, policy: Policy, pipeline: Pipeline) -> Choice:
     if asked > newest:
         say("unknown-version", Severity.WARNING, ("targets", name, "version"),
             f"{version} is newer than {target.versions[-1]}, the newest that shipgen knows; written as for that")
-    judged = Choice(name, version, target, (), base.relay_of(target, pipeline))
+    judged = Choice(name, version, target, (), base.relay_of(target, pipeline), _aggregator(pipeline))
     for leaf, path, value in given_leaves(policy):
         row = judged.row(leaf, value)
         if row.status is Status.RELAYED and leaf[0] != "sinks":
             continue  # without a relay nothing is rendered: each sink says so
         if row.status in _SEVERITY:
             code = _CODES.get(row.status, row.status.value)
-            at = path[:2] if row.leaf.endswith(">.**") else path
+            at = path[:2] if row.leaf.endswith(">.**") else path[:1] if row.leaf == "topology.**" else path
             text = f"approximated: {row.text}" if row.status is Status.APPROXIMATED else row.text
             say(code, _SEVERITY[row.status], at, text, row.way_out)
+        if pipeline.hop is not None and leaf[0] == "sinks" and leaf[-1] == "delivery" and value == "at_least_once":
+            row = judged.row(("topology", "delivery"), value)
+            if row.status is Status.UNSUPPORTED:
+                say(row.status.value, Severity.ERROR, path, f"not through Kafka: {row.text}", row.way_out)
     if not any(d.severity is Severity.ERROR for d in found):
-        for finding in target.check(pipeline, version):
+        for finding in _findings(target, pipeline, version):
             say(finding.code, finding.severity, finding.path, finding.text, finding.hint)
     return replace(judged, diagnostics=tuple(dict.fromkeys(found)))
+
+
+def _aggregator(pipeline: Pipeline) -> str:
+    if pipeline.hop is None:
+        return ""
+    from shipgen.targets import aggregator
+
+    return aggregator.version(pipeline)
+
+
+def _findings(target: base.Target, pipeline: Pipeline, version: str) -> Iterator[base.Finding]:
+    if pipeline.hop is None:
+        yield from target.check(pipeline, version)
+        return
+    from shipgen.targets import aggregator
+
+    for finding in target.check(aggregator.agents(pipeline), version):
+        of_hop = finding.path[:2] == ("sinks", pipeline.hop.sink.name)
+        yield replace(finding, path=("topology", *finding.path[2:])) if of_hop else finding
+    yield from aggregator.check(pipeline)
 
 
 def of_others(judged: Sequence[str], policy: Policy, pipeline: Pipeline) -> Iterator[Diagnostic]:

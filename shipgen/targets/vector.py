@@ -46,11 +46,14 @@ class _Config:
     called what. Those of sources are public: Vector keeps its offsets under them.
     """
 
+    knows_fields = True
+    """Whether no record has other fields than those that the pipeline gives it."""
+
     def __init__(self, pipeline: Pipeline, version: str, *, relays: bool = False) -> None:
         self.pipeline = pipeline
         self.version = version
         self.relays = relays
-        self.marked = marked(pipeline)
+        self.marked = self.marks()
         self.lanes: list[str] = []
         self.longest: dict[int, list[str]] = {}
         self.starts: dict[str, list[str]] = {}
@@ -59,12 +62,20 @@ class _Config:
         self.sinks: list[dict[str, Any]] = []
         self.secrets = vector_sinks.Secrets()
         self.meant: dict[tuple[str | int, ...], Any] = {}
-        outputs = {s.name: list(self.source(s)) for s in pipeline.sources}
+        outputs = self.heads()
         if relays:
             self.transforms[:0] = self.relayed()
         self.route(outputs)
 
     # -- sources ------------------------------------------------------------------------------------------------------
+
+    def marks(self) -> dict[str, int]:
+        """A number for each source, where they have to be told apart."""
+        return marked(self.pipeline)
+
+    def heads(self) -> dict[str, list[str]]:
+        """Adds all sources; gives the ids that the records of each come out of."""
+        return {s.name: list(self.source(s)) for s in self.pipeline.sources}
 
     def source(self, source: Source) -> Iterator[str]:
         """Adds a source; yields the ids that its records come out of."""
@@ -104,7 +115,7 @@ class _Config:
             "ignore_older_secs": None if source.ignore_older is None else max(1, source.ignore_older // 1000),
             "discover_ms": self.pipeline.collector.discover_every,
             "max_line_bytes": source.max_line if skip else max(READ_LIMIT, source.max_line),
-            "max_read_bytes": 65536, "start": "", "checksum_lines": checksum_lines, **groups,
+            "max_read_bytes": 65536, "start": "", "checksum_lines": checksum_lines, "kind": "file", **groups,
         })
         self.meant["sources", id_, "include"] = include
         self.meant["sources", id_, "exclude"] = exclude
@@ -234,7 +245,7 @@ class _Config:
         for sink in self.pipeline.sinks:
             own, own_failed = {name: heads[name] for name in sink.sources}, list(failed)
             if self.marked and len(sink.sources) < len(heads):
-                of = {"kind": "from", "marks": [self.marked[name] for name in sink.sources]}
+                of = {"kind": "from", "marks": [self.marked[name] for name in sink.sources] + self.marks_of_others()}
                 id_ = self.filter(f"from::{sink.name}", joined(own) + failed, of, role="from")
                 own, own_failed = {name: [id_] for name in own}, []
             for rules in steps(rule for rule in rest if rule.sinks is None or sink.name in rule.sinks):
@@ -243,6 +254,10 @@ class _Config:
             if sink.when != ALWAYS:
                 inputs = [self.filter(f"when::{sink.name}", inputs, condition_context(sink.when), role="when")]
             self.sink(sink, inputs)
+
+    def marks_of_others(self) -> list[int]:
+        """Marks of records that are of no source of the policy; every sink gets those."""
+        return []
 
     def apply(
         self, rules: Sequence[Rule], heads: Mapping[str, list[str]], suffix: str, failed: list[str]
@@ -298,7 +313,8 @@ class _Config:
         any_field = common.any_field(self.pipeline)
         taken_away = ["timestamp", *(f for f in common.possible_fields(self.pipeline) if f not in (*metadata, "time"))]
         return {
-            "not_metadata": taken_away if len(taken_away) < len(metadata) and not any_field else None,
+            "not_metadata": taken_away
+            if self.knows_fields and len(taken_away) < len(metadata) and not any_field else None,
             "late": options["late"], "line": options["line"], "static": list(labels["static"].items()),
             "label_fields": labels["fields"], "metadata": metadata,
             "protobuf": vector_sinks.compression(sink)[0] == "snappy",
@@ -405,16 +421,16 @@ class Vector:
                               "Vector 0.57 and later confine templates, and labels that may be absent need one without "
                               "a prefix: the sink sets dangerously_allow_unconfined_template_resolution, for label and "
                               "metadata values only; Vector warns of it at start")
-            for where, ref in common.sink_secrets(sink):
-                if ref.kind == "env" and release(version) >= NO_ENV_SINCE:
-                    yield Finding("needs-flag", Severity.WARNING, where,
-                                  f"Vector 0.57 and later read environment variables only with {ENV_FLAG}=true; "
-                                  "without it they would send the reference itself",
-                                  "set it where Vector starts, or use {file: PATH}")
-                if ref.kind == "file" and not is_secret_name(PurePosixPath(ref.name).name):
-                    yield Finding("unsupported", Severity.ERROR, where,
-                                  "Vector's secret backend reads only files named by letters, digits, `_`, `.` and `-`",
-                                  "give the file such a name")
+        for where, ref in common.secrets(pipeline):
+            if ref.kind == "env" and release(version) >= NO_ENV_SINCE:
+                yield Finding("needs-flag", Severity.WARNING, where,
+                              f"Vector 0.57 and later read environment variables only with {ENV_FLAG}=true; "
+                              "without it they would send the reference itself",
+                              "set it where Vector starts, or use {file: PATH}")
+            if ref.kind == "file" and not is_secret_name(PurePosixPath(ref.name).name):
+                yield Finding("unsupported", Severity.ERROR, where,
+                              "Vector's secret backend reads only files named by letters, digits, `_`, `.` and `-`",
+                              "give the file such a name")
         for where, name in given_names(pipeline):
             if name == "timestamp":
                 yield Finding("unsupported", Severity.ERROR, where,
@@ -429,22 +445,11 @@ class Vector:
         another shipper over the Lumberjack protocol at that address, each with its path (`log.file.path`), the id of
         its input (`fields.id`) and the node (`host.name`)."""
         config = _Config(pipeline, version, relays=bool(listens))
-        state = common.state_dir(pipeline, "relay" if listens else self.name)
-        host = pipeline.collector.metrics_bind
-        address = f"[{host}]" if ":" in host else host
-        notes = ("Environment: " + ", ".join(sorted(config.secrets.env)),) if config.secrets.env else ()
-        start = " ".join(self.start_argv(PurePosixPath(path).name, pipeline, version))
-        context = {
-            "header": common.header(pipeline, target, version, start, notes),
-            "v": {"data_dir": state, "metrics_address": f"{address}:{pipeline.collector.metrics_port}",
-                  "secret_dirs": [{"id": i, "path": p} for p, i in config.secrets.dirs.items()], "listens": listens,
-                  "sources": config.sources, "transforms": config.transforms, "sinks": config.sinks},
-        }
-        return File(path, "vector/vector.yaml.j2", context, "yaml", {**config.meant, ("data_dir",): state})
+        return config_file(config, pipeline, "relay" if listens else self.name, path, target, listens)
 
     def start_argv(self, config: str, pipeline: Pipeline, version: str) -> tuple[str, ...]:
         """Start command; with the flag for environment variables where the policy's secrets need it."""
-        refs = [ref for sink in pipeline.sinks for _, ref in common.sink_secrets(sink)]
+        refs = [ref for _, ref in common.secrets(pipeline)]
         needs_flag = release(version) >= NO_ENV_SINCE and any(r.kind == "env" for r in refs)
         flag = ("env", f"{ENV_FLAG}=true") if needs_flag else ()
         return (*flag, self.binary, "--config", config)
@@ -461,6 +466,24 @@ class Vector:
         """Image of a version: `timberio/vector:<version>-debian` (`distribution/docker`, 0.57)."""
         full = version if version.count(".") == 2 else f"{version}.0"
         return f"timberio/vector:{full}-debian"
+
+
+def config_file(
+    config: _Config, pipeline: Pipeline, name: str, path: str, target: str = "vector", listens: str = ""
+) -> File:
+    """The file of a Vector whose state lies below ``name``; ``target`` is what it is rendered with."""
+    state = common.state_dir(pipeline, name)
+    host = pipeline.collector.metrics_bind
+    address = f"[{host}]" if ":" in host else host
+    notes = ("Environment: " + ", ".join(sorted(config.secrets.env)),) if config.secrets.env else ()
+    start = " ".join(TARGET.start_argv(PurePosixPath(path).name, pipeline, config.version))
+    context = {
+        "header": common.header(pipeline, target, config.version, start, notes),
+        "v": {"data_dir": state, "metrics_address": f"{address}:{pipeline.collector.metrics_port}",
+              "secret_dirs": [{"id": i, "path": p} for p, i in config.secrets.dirs.items()], "listens": listens,
+              "sources": config.sources, "transforms": config.transforms, "sinks": config.sinks},
+    }
+    return File(path, "vector/vector.yaml.j2", context, "yaml", {**config.meant, ("data_dir",): state})
 
 
 def record_programs(pipeline: Pipeline) -> list[dict[str, Any]]:

@@ -183,6 +183,8 @@ PAIRS: dict[str, Pair] = {
     "sinks.<http>.headers.*.*": Pair("/A", "/B"),
     "sinks.<file>.path": Pair("/a", "/b"),
     "sinks.<console>.target": Pair("stdout", "stderr"),
+    "topology.via": Pair("kafka", "nope"),
+    "topology.group": Pair("a", "b"),
     "relay.target": Pair(ABSENT, "vector"),
     "relay.address": Pair("127.0.0.1:1", "127.0.0.1:2", {"target": "vector"}),
 }
@@ -191,7 +193,9 @@ with the most letters counts."""
 
 
 def pair_of(leaf: Leaf) -> Pair:
-    """The two values of a leaf."""
+    """The two values of a leaf; what a hop shares with a Kafka sink has the same ones."""
+    if leaf[0] == "topology" and leaf[1] not in ("via", "group"):
+        leaf = ("sinks", "<kafka>", *leaf[1:])
     dotted = ".".join(leaf)
     fitting = [pattern for pattern in PAIRS if _fits(pattern, dotted)]
     assert fitting, f"no two values for {dotted}"
@@ -231,6 +235,8 @@ def policies(leaf: Leaf, target: str) -> tuple[dict[str, Any], dict[str, Any], s
             path.append(step)
     if leaf[0] == "relay":
         data.pop("relay", None)
+    if leaf[0] == "topology":
+        data["topology"] = {"via": "kafka", "brokers": ["k:9092"], "topic": "t"}
     if leaf[-1] == "from":
         data["sources"]["b"] = {**FILE, "paths": ["/b"]}
         data["sinks"]["keep"] = copy.deepcopy(data["sinks"]["s"])
@@ -334,7 +340,7 @@ def test_no_leaf_is_ignored(target: str, leaf: Leaf) -> None:
 
 def _names(row: Row, said: str, path: str) -> bool:
     """What a target has nothing for, or not yet, is refused once: at the source or the sink."""
-    whole = row.status in (Status.NOT_YET, Status.UNSUPPORTED) and row.leaf.endswith(">.**")
+    whole = row.status in (Status.NOT_YET, Status.UNSUPPORTED) and row.leaf.endswith((">.**", "topology.**"))
     return whole and path.startswith(f"{said.removesuffix('.type')}.")
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from shipgen.pipeline.model import Pipeline, SecretRef
 from shipgen.policy import Policy
+from shipgen.targets.common import shared_rules
 from shipgen.targets.explain import cluster, shippers, sinks, sources, verl
 from shipgen.targets.explain.wording import Page, code, duration, listing, text
 from shipgen.targets.plan import Choice
@@ -55,3 +56,11 @@ def _head(page: Page, pipeline: Pipeline) -> None:
     zone = "the node's" if pipeline.timezone == "local" else pipeline.timezone
     page.fact("Zone of times that carry none", f"{zone}; a wrong one makes entries look hours late or early")
     page.fact("New files and sessions", f"noticed within {duration(pipeline.collector.discover_every)}")
+    if pipeline.hop is not None:
+        options = pipeline.hop.sink.options
+        shared, rest = shared_rules(pipeline)
+        rules = f"the rules {listing(code(r.name) for r in shared)}" if shared else "no rules"
+        behind = f", the rules {listing(code(r.name) for r in rest)}" if rest else ""
+        page.fact("On the way", f"through Kafka, topic {code(options['topic'])} at {listing(options['brokers'])}. On "
+                  f"the nodes: reading, {rules}. In the aggregator ({code('aggregator/vector.yaml')}, as many as "
+                  f"the load needs, consumer group {code(pipeline.hop.group)}){behind}: the sinks")

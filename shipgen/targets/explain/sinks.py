@@ -64,7 +64,7 @@ def tell(page: Page, sink: Sink, pipeline: Pipeline, choices: Sequence[Choice]) 
         _loki(page, sink, pipeline)
     else:
         page.fact("Fields", "all that the record has, as one JSON object a record, with `time` in RFC 3339")
-    _delivery(page, sink, choices)
+    _delivery(page, sink, pipeline, choices)
 
 
 def _arrives(page: Page, sink: Sink, arriving: Sequence[Arrival]) -> None:
@@ -205,12 +205,12 @@ def _server(page: Page, options: Mapping[str, Any], longest: int) -> None:
 # --- delivery ---
 
 
-def _delivery(page: Page, sink: Sink, choices: Sequence[Choice]) -> None:
+def _delivery(page: Page, sink: Sink, pipeline: Pipeline, choices: Sequence[Choice]) -> None:
     options = sink.options
     if "delivery" in options:
         page.fact("Delivery", _DELIVERY[options["delivery"]])
     elif "retry" in options:
-        page.fact("Delivery", f"the strongest that each target has{_strongest(sink, choices)}")
+        page.fact("Delivery", f"the strongest that each target has{_strongest(sink, pipeline, choices)}")
     if "buffer" in options:
         buffer = options["buffer"]
         page.fact("Buffer", f"{size(buffer['max_size'])}, on disk where the target can; {_FULL[buffer['when_full']]}")
@@ -228,13 +228,14 @@ def _delivery(page: Page, sink: Sink, choices: Sequence[Choice]) -> None:
         )
 
 
-def _strongest(sink: Sink, choices: Sequence[Choice]) -> str:
+def _strongest(sink: Sink, pipeline: Pipeline, choices: Sequence[Choice]) -> str:
     """The delivery that each target gives a sink that asks for none, by the capability table."""
     words = []
-    leaf = ("sinks", f"<{sink.type}>", "delivery")
+    # with a hop: what the agent does with Kafka, and the aggregator with the sink
+    ways = [("sinks", f"<{sink.type}>", "delivery"), *([("topology", "delivery")] if pipeline.hop else [])]
     for one in choices:
         if one.target is not None:
-            row = one.row(leaf, "at_least_once")
-            if row.status not in (Status.NOT_YET, Status.RELAYED):
-                words.append(f"{one.name}: {'best effort' if row.status is Status.UNSUPPORTED else 'at least once'}")
+            statuses = {one.row(way, "at_least_once").status for way in ways}
+            if not statuses & {Status.NOT_YET, Status.RELAYED}:
+                words.append(f"{one.name}: {'best effort' if Status.UNSUPPORTED in statuses else 'at least once'}")
     return f" ({', '.join(words)})" if words else ""
