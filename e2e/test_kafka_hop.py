@@ -132,8 +132,7 @@ def test_nothing_is_lost_with_the_aggregator(kafka: broker.Broker, tmp_path: Pat
 
 
 def test_rules_and_sources_find_their_sinks(kafka: broker.Broker, tmp_path: Path) -> None:
-    """Rules for all sinks run in the agent, others in the aggregator; a sink gets its sources only, and what others
-    write to the topic is delivered as it is."""
+    """Rules for all sinks run in the agent, others in the aggregator; a sink gets its sources only."""
     node = tmp_path / "node"
     for name in ("a", "b"):
         (node / "var/log").mkdir(parents=True, exist_ok=True)
@@ -151,8 +150,8 @@ def test_rules_and_sources_find_their_sinks(kafka: broker.Broker, tmp_path: Path
                 {"name": "last", "add": {"seen": "late"}},
             ]},
             "sinks": {
-                "a": {"type": "http", "endpoint": only_a.url("/"), "from": ["a"], "batch": {"max_wait": "200ms"}},
-                "all": {"type": "http", "endpoint": everything.url("/"), "batch": {"max_wait": "200ms"}},
+                "a": {"type": "http", "endpoint": only_a.url("/logs"), "from": ["a"], "batch": {"max_wait": "200ms"}},
+                "all": {"type": "http", "endpoint": everything.url("/logs"), "batch": {"max_wait": "200ms"}},
             },
         }
         file = tmp_path / "policy.yaml"
