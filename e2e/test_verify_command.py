@@ -96,6 +96,46 @@ def test_interrupted(
             assert runner.client.networks.list(filters={"label": label}) == []
 
 
+@pytest.mark.parametrize("runner", ["local"], indirect=True)
+@pytest.mark.parametrize(
+    ("moment", "number", "options"),
+    [
+        ("starting Loki", signal.SIGINT, ()),
+        ("replaying", signal.SIGTERM, ()),
+        ("starting vector", signal.SIGINT, ("--scenario", "live")),
+        ("fault loki-down", signal.SIGTERM, ("--fault", "loki-down:60s")),
+        ("fault slow", signal.SIGINT, ("--fault", "slow:60s")),
+        ("fault sigkill", signal.SIGTERM, ("--fault", "sigkill:60s")),
+        pytest.param(
+            "fault enospc", signal.SIGINT, ("--fault", "enospc:60s"),
+            marks=pytest.mark.skipif(os.geteuid() != 0, reason="a small file system takes root"),
+        ),
+        ("entries in Loki", signal.SIGINT, ()),
+        ("stopping vector", signal.SIGTERM, ()),
+        ("comparing", signal.SIGTERM, ()),
+    ],
+)  # fmt: skip
+def test_interrupted_at_a_moment(
+    policy: Path, runner: Runner, moment: str, number: signal.Signals, options: tuple[str, ...], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    argv = [*COMMAND, str(policy), "--target", "vector", "--runner", runner.kind, *options]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert any(moment in line for line in process.stderr)
+        started = [directory.name for directory in scratch.iterdir()]
+        process.send_signal(number)
+        out, _ = process.communicate(timeout=60)
+    assert process.returncode not in (0, None)
+    assert out == ""
+    assert list(scratch.iterdir()) == []
+    assert str(scratch) not in Path("/proc/self/mounts").read_text()
+    assert [pid for name in started for pid in runners.tagged_processes(name)] == []
+
+
 def test_killed_and_run_again(policy: Path, runner: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SIGKILL leaves everything behind; the next run finds and removes it."""
     scratch = tmp_path / "scratch"

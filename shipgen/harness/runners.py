@@ -470,8 +470,8 @@ class LocalRunner(_Run):
         found = shutil.which(name)
         if found is None:
             raise OutsideError(
-                f"there is no program `{name}` on PATH; install {what}, or take the container image {image} with"
-                " --runner docker"
+                f"there is no program `{name}` on PATH, so nothing was verified; install {what}, or take the container"
+                f" image {image} with --runner docker"
             )
         return found
 
@@ -569,7 +569,8 @@ class DockerRunner(_Run):
                 client.ping()
             except docker.errors.DockerException as error:
                 raise OutsideError(
-                    "no Docker engine answers; start one, or put `loki` and the shipper on PATH and use --runner local"
+                    "no Docker engine answers, so nothing was run; start one, or put `loki` and the shipper on PATH and"
+                    " use --runner local"
                     f" ({str(error).splitlines()[0]})"
                 ) from error
             self._client = client
