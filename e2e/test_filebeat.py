@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
+import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import test_vector_live as live
 import test_vector_policies as others
+import yaml
 from policies import POLICY, TREES, Run
 
 from shipgen.harness import native, report
 from shipgen.harness.replay import copy_tree
-from shipgen.harness.runners import LocalRunner
-from shipgen.harness.verify import Render, Report, Scenario, StaticTree, verify
+from shipgen.harness.runners import LocalRunner, Relayed
+from shipgen.harness.verify import Render, Report, Scenario, Stage, StaticTree, verify
 from shipgen.pipeline import resolve
 from shipgen.policy import load
 from shipgen.rendering import bundle
@@ -86,6 +91,33 @@ def test_killed_while_files_turn(run: Run) -> None:
     assert verdict.duplicated <= life.lines.count // 2, report.written(found, "text")
 
 
+class RelayKilled(live.Life):
+    """The relay alone is killed, twice, and what Filebeat reads meanwhile waits for it."""
+
+    name = "the relay is killed"
+
+    def during(self, stage: Stage) -> None:
+        for _ in range(2):
+            self.write(stage.writer, live.RINGS, 20)
+            time.sleep(1)
+            assert isinstance(stage.shipper, Relayed)
+            assert stage.run.relay
+            stage.shipper.relay.kill()
+            self.write(stage.writer, live.RINGS, 20)
+            self.rotate(stage.writer, live.RINGS[:10])
+            stage.shipper.relay = stage.runner.start_shipper(stage.run.relay)
+        self.write(stage.writer, live.RINGS, 3)
+
+
+def test_killed_relay(run: Run) -> None:
+    life = RelayKilled()
+    found = run(life)
+    verdict = found.sinks["loki"]
+    assert verdict.expected == life.lines.count
+    assert verdict.lost == verdict.wrong == verdict.extra == 0, report.written(found, "text")
+    assert verdict.duplicated <= 2 * 2048, report.written(found, "text")
+
+
 def test_files_of_other_sources(run: Run, tmp_path: Path) -> None:
     node = tmp_path / "tree"
     copy_tree(TREES / "text-worker-node", node / "tmp" / "ray")
@@ -98,6 +130,36 @@ def test_files_of_other_sources(run: Run, tmp_path: Path) -> None:
     found = run(StaticTree(node), POLICY.replace("sources: {ray: {type: ray}}\n", others.FILES))
     assert found.ok, report.written(found, "text")
     assert found.sinks["loki"].expected == 193 + 21 + 30
+
+
+def test_filebeat_reads_text_as_it_is_meant(tmp_path: Path) -> None:
+    """Filebeat's own reader, on text that its grammar has a use for."""
+    if shutil.which("filebeat") is None:
+        pytest.skip("there is no `filebeat` on PATH")
+    text = "$HOME ${HOME} $$ $} ${x:y} %{[a]} %{+yyyy} 'q' \"d\" # a: b &c *d !e |f >g ~ é日\U0001f600"
+    glob = "/a" + "".join(c for c in text if c not in "{}`,*?[]\\")
+    data = {
+        "version": 1, "name": "t", "relay": {"target": "vector"},
+        "collector": {"node": text, "state_dir": f"{tmp_path}/st$$x"},
+        "targets": {"filebeat": {"version": "9.0"}, "vector": {"version": "0.57"}}, "sinks": {"c": {"type": "console"}},
+        "sources": {"a": {"type": "file", "paths": [f"{glob}/*"], "exclude": [f"{glob}/x"],
+                          "multiline": {"start": r"^\$\{HOME\}[$]$"}}},
+    }
+    file = tmp_path / "policy.json"
+    file.write_text(json.dumps(data, ensure_ascii=False))
+    loaded = load([str(file)])
+    pipeline = resolve(loaded)
+    bundle.write(bundle.of(pipeline, [plan.choose("filebeat", loaded, pipeline)]), tmp_path / "bundle")
+    config = str(tmp_path / "bundle/filebeat/filebeat.yml")
+    argv = ["filebeat", "export", "config", "--strict.perms=false", "-c", config]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    read = yaml.safe_load(done.stdout)
+    assert read["name"] == text
+    assert read["path"]["data"] == f"{tmp_path}/st$$x/t/filebeat"
+    (source,) = read["filebeat"]["inputs"]
+    assert source["paths"] == [f"{glob}/*"]
+    assert source["parsers"][0]["multiline"]["pattern"] == r"^\$\{HOME\}[$]$"
+    assert re.search(source["prospector"]["scanner"]["exclude_files"][0].replace(r"\z", r"\Z"), f"{glob}/x")
 
 
 def test_native_check_takes_what_is_rendered(tmp_path: Path) -> None:

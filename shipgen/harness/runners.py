@@ -143,8 +143,8 @@ class Runner(Protocol):
         """Copy the logs of everything that was started, and the bundle, to where they outlive the run."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Relayed:
+@dataclass(slots=True)
+class Relayed:
     """A shipper and its relay, as one."""
 
     shipper: ShipperHandle
@@ -464,7 +464,7 @@ class LocalRunner(_Run):
         program = self._program(run.argv[0], run.name, run.image)
         started = self._start(run.name, [program, *run.argv[1:]], run.env)
         _wait_until_works(started, run)
-        return _Relayed(started, relay) if relay else started
+        return Relayed(started, relay) if relay else started
 
     def _program(self, name: str, what: str, image: str) -> str:
         found = shutil.which(name)
@@ -614,7 +614,7 @@ class DockerRunner(_Run):
         """Start a shipper in a container that sees the logs and the bundle read-only."""
         relay = self._shipper(run.relay) if run.relay else None
         started = self._shipper(run, relay)
-        return _Relayed(started, relay) if relay else started
+        return Relayed(started, relay) if relay else started
 
     def _shipper(self, run: TargetRun, relay: _Container | None = None) -> _Container:
         run.state.mkdir(parents=True, exist_ok=True)
