@@ -278,7 +278,8 @@ TABLE: dict[str, tuple[Row, ...]] = {
         Row("rotation.by", _A, "lines written between logrotate's copy and its truncation are in neither file",
             "use by: ray", values=frozenset({"logrotate"})),
         Row("sources.*.start", _A, "files that are being written to when Filebeat starts for the first time are read "
-            "from their beginning (5 of 5; 15 of 15 others from their end)", "use start: beginning", values=frozenset({"end"})),
+            "from their beginning (5 of 5; 15 of 15 others from their end)", "use start: beginning",
+            values=frozenset({"end"})),
         Row("sources.*.ignore_older", _A, "older files are followed from their end"),
         Row("sources.*.on_long_line", _A, "lines up to 8 MiB are read and cut; of longer ones Filebeat keeps the head, "
             "and none of those over 32 MiB", values=frozenset({"truncate"})),
