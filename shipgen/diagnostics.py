@@ -436,6 +436,7 @@ CODES: dict[str, str] = {
     "repeats": "Lines that arrive twice, since nothing tells a repeat from its original.",
     "unread-lines": "Lines that reach no sink, since no source or no sink takes them.",
     "other-ray-version": "A version of Ray that the catalogue does not describe.",
+    "slow-regex": "A regex that takes very long on some texts in a shipper's engine.",
     "index-mapping": "A field that a search server should be told how to index, or it refuses records.",
     # the targets
     "unpinned-version": "A target without a version: the newest one known is meant.",

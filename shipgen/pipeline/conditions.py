@@ -113,6 +113,18 @@ def fields(condition: Condition) -> Iterator[str]:
                 yield from fields(part)
 
 
+def regexes(condition: Condition) -> Iterator[str]:
+    """Regexes of a condition."""
+    match condition:
+        case Matches(_, regex):
+            yield regex
+        case Not(of):
+            yield from regexes(of)
+        case All(of) | Any_(of):
+            for part in of:
+                yield from regexes(part)
+
+
 def partial(condition: Condition, known: Mapping[str, str | None]) -> Condition:
     """What is left of a condition once some fields are known (None: known to be absent).
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shipgen.catalog import formats, ray, record, verl
-from shipgen.pipeline import rotation
+from shipgen.pipeline import conditions, rotation
 from shipgen.pipeline.model import Pipeline, Rule, SecretRef, Sink, Source
 
 FLUSH_MS = 2000
@@ -145,6 +145,23 @@ def wants(pipeline: Pipeline, field: str) -> bool:
     return any(
         s.type != "loki" or s.options["line"] == "json" or field in s.options["metadata"] for s in pipeline.sinks
     )
+
+
+def regexes(pipeline: Pipeline) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Regexes of a policy, with their places."""
+    for source in pipeline.sources:
+        if source.regex:
+            yield ("sources", source.name, "format", "regex"), source.regex
+        if source.multiline:
+            yield ("sources", source.name, "multiline", "start"), source.multiline.start
+    for rule in pipeline.rules:
+        if rule.index >= 0:
+            path = ("parsing", "rules", rule.index)
+            yield from (((*path, "when"), regex) for regex in conditions.regexes(rule.when))
+            if "pattern" in rule.options and rule.action == "redact":
+                yield (*path, "redact", "pattern"), rule.options["pattern"]
+    for sink in pipeline.sinks:
+        yield from ((("sinks", sink.name, "when"), regex) for regex in conditions.regexes(sink.when))
 
 
 def shared_rules(pipeline: Pipeline) -> tuple[tuple[Rule, ...], tuple[Rule, ...]]:

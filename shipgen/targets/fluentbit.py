@@ -17,6 +17,7 @@ from shipgen.diagnostics import Severity
 from shipgen.pipeline import inventory
 from shipgen.pipeline.conditions import ALWAYS
 from shipgen.pipeline.model import Pipeline, Rule, SecretRef, Sink, Source
+from shipgen.policy.regex import nests_repetitions
 from shipgen.targets import capabilities, common
 from shipgen.targets import fluentbit_sinks as sinks
 from shipgen.targets.base import File, Finding, condition_context, release
@@ -408,6 +409,12 @@ class FluentBit:
                 if row.status is capabilities.Status.APPROXIMATED:
                     yield Finding("approximated", Severity.WARNING, ("sources", source.name, "rotated"),
                                   f"approximated: {row.text}", row.way_out)
+        for path, pattern in common.regexes(pipeline):
+            if nests_repetitions(pattern):
+                yield Finding("slow-regex", Severity.NOTE, path,
+                              "a repetition stands in another; on some texts that holds Fluent Bit up for ever "
+                              "(30 characters that end otherwise than `(a+)+b` wants took more than 25 s)",
+                              "write it without, or use the target vector, whose engine never goes back")
         for sink in pipeline.sinks:
             yield from sinks.findings(pipeline, sink, release(version))
 

@@ -10,7 +10,7 @@ import pytest
 import re2
 import vrl_python
 
-from shipgen.policy.regex import RegexError, check
+from shipgen.policy.regex import RegexError, check, nests_repetitions
 
 ACCEPTED = [
     "a",
@@ -197,3 +197,13 @@ def test_engines_agree_on_what_is_accepted() -> None:
         ruby = onigurumacffi.compile(re.sub(r"\(\?P<", "(?<", pattern))
         for text, found in zip(TEXTS, rust, strict=True):
             assert (google.search(text) is not None) == (ruby.search(text) is not None) == found, (pattern, text)
+
+
+@pytest.mark.parametrize(("pattern", "expected"), [
+    ("(a+)+b", True), ("(?:a*)*", True), ("((a|b+)c){2,}", True), ("(?P<x>[^)]+,)*", True), (r"(\x{41}+)*", True),
+    ("((a+))+", True), ("a+b*c{3,}", False), ("(a+)?", False), ("(a+){2,5}", False), (r"(a[+*)]b)+", False),
+    (r"(a\+b)+", False), (r"([\]+*]x)+", False), ("(a?b)+", False), ("(?i)(a|b)+c+", False),
+])
+def test_repetitions_in_repetitions(pattern: str, expected: bool) -> None:
+    check(pattern)
+    assert nests_repetitions(pattern) == expected

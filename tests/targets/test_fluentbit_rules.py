@@ -12,7 +12,7 @@ import re2
 from hypothesis import HealthCheck, given, settings
 from lua import NOW, FakeFluentBit, Sent
 from lupa.luajit21 import LuaRuntime
-from making import LOKI, Record, policy, resolved
+from making import FILE, LOKI, Record, judged, policy, resolved
 from test_vector_rules import CONDITIONS, HIDDEN, LOGS, PATTERNS, RECORDS, of_trees, tree
 
 from shipgen.catalog import ray
@@ -338,3 +338,15 @@ def test_any_condition(when: dict[str, Any]) -> None:
     for record in RECORDS:
         given = {k.encode(): v.encode() if isinstance(v, str) else v for k, v in record.items()}
         assert test(runtime().table_from(given)) == expect.holds(condition, record), (source, record)
+
+
+def test_patterns_that_hold_the_engine_up_are_noted() -> None:
+    slow = "(a+)+b"
+    data = policy(
+        sources={"f": {**FILE, "format": {"regex": f"^(?P<x>{slow})(?P<message>.*)$"}, "multiline": {"start": slow}}},
+        parsing={"rules": [{"name": "a", "when": {"not": {"any": [{"message": {"matches": slow}}]}}, "drop": True},
+                           {"name": "b", "redact": {"pattern": slow}}, {"name": "c", "redact": {"pattern": "a+b"}}]},
+        sinks={"loki": {**LOKI, "when": {"message": {"matches": slow}}}}, targets={"fluentbit": {"version": "5.1"}})
+    noted = [d.path for d in judged(data, "fluentbit").diagnostics if d.code == "slow-regex"]
+    assert noted == ["sources.f.format.regex", "sources.f.multiline.start", "parsing.rules[0].when",
+                     "parsing.rules[1].redact.pattern", "sinks.loki.when"]
