@@ -137,6 +137,10 @@ TABLE: dict[str, tuple[Row, ...]] = {
         Row("sinks.*.buffer.when_full", _U, "Fluent Bit cannot drop what comes in alone", "use block or drop_oldest",
             values=frozenset({"drop_newest"})),
         Row("sinks.*.retry.max_backoff", _A, "one for all sinks: the longest counts"),
+        Row("sinks.<s3>.retry.give_up_after", _A, "before 5.0 Fluent Bit throws an object away after five attempts "
+            "(175 of 193 records where the server answered 503 for a minute)", "use 5.1", before=(5, 0)),
+        Row("sinks.<s3>.delivery", _U, "before 5.0 Fluent Bit throws an object away after five attempts", "use 5.1",
+            values=_AT_LEAST_ONCE, before=(5, 0)),
         Row("sinks.*.retry.give_up_after", values=frozenset({"never"})),
         Row("sinks.*.retry.give_up_after", _A,
             "Fluent Bit counts attempts; as many are made as the pauses fill that time"),
@@ -169,6 +173,14 @@ TABLE: dict[str, tuple[Row, ...]] = {
             values=frozenset({"stderr"})),
         Row("sinks.<s3>.prefix.date", _A, "an object's folder is that of the first record in it",
             values=frozenset({"daily", "hourly"})),
+        Row("sinks.<s3>.tls.verify", _A, "Fluent Bit looks whether a known authority signed the certificate, not for "
+            "whom (a server with the certificate of another host got all objects)", "set ca_file to an authority "
+            "of your own", values=frozenset({"True"})),
+        *(Row(f"sinks.<http>.compression{key}", _U, "Fluent Bit compresses for HTTP with gzip alone before 4.0",
+              "use gzip, or a newer version", values=frozenset({"zstd"}), before=(4, 0))
+          for key in ("", ".codec")),
+        *(Row(f"sinks.<s3>.compression{key}", _U, "Fluent Bit compresses objects with gzip alone before 4.1",
+              "use gzip, or a newer version", values=frozenset({"zstd"}), before=(4, 1)) for key in ("", ".codec")),
         Row("sinks.<s3>.path_style", values=frozenset({"True"})),
         Row("sinks.<s3>.path_style", _A, "Fluent Bit always puts the bucket into the path"),
         Row("sinks.<s3>.sse", _U, "Fluent Bit asks for no encryption", "let the bucket encrypt by default"),

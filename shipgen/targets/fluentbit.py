@@ -18,7 +18,7 @@ from shipgen.pipeline import inventory
 from shipgen.pipeline.conditions import ALWAYS
 from shipgen.pipeline.model import Pipeline, Rule, SecretRef, Sink, Source
 from shipgen.policy.regex import nests_repetitions
-from shipgen.targets import capabilities, common
+from shipgen.targets import common
 from shipgen.targets import fluentbit_sinks as sinks
 from shipgen.targets.base import File, Finding, condition_context, release
 
@@ -404,11 +404,8 @@ class FluentBit:
         """Findings that depend on values."""
         for source in pipeline.sources:
             if any(common.reads_backups(pipeline, source, family) for family in source.families):
-                leaf = ("sources", "<ray>", "rotated")
-                row = capabilities.look_up(self.name, release(version), leaf, source.rotated)
-                if row.status is capabilities.Status.APPROXIMATED:
-                    yield Finding("approximated", Severity.WARNING, ("sources", source.name, "rotated"),
-                                  f"approximated: {row.text}", row.way_out)
+                yield from sinks.by_default(release(version), ("sources", "<ray>", "rotated"),
+                                            ("sources", source.name, "rotated"), source.rotated)
         for path, pattern in common.regexes(pipeline):
             if nests_repetitions(pattern):
                 yield Finding("slow-regex", Severity.NOTE, path,

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from shipgen.diagnostics import Severity
 from shipgen.pipeline.model import Pipeline, SecretRef, Sink
-from shipgen.targets import common
+from shipgen.targets import capabilities, common
 from shipgen.targets.base import Finding
 
 Options = list[tuple[str, Any]]
@@ -80,7 +80,7 @@ def outputs(pipeline: Pipeline, sink: Sink, version: tuple[int, int], secrets: S
     delivery = _delivery(pipeline, sink)
     if sink.type == "s3":
         for name, sources, key, folders in _folders(pipeline, sink):
-            options = [*_s3(pipeline, sink, name, folders), *delivery]
+            options = [*_s3(pipeline, sink, name, folders, version), *delivery]
             yield Output(name, "s3", options, sources, key)
         return
     plugin, options = _OWN[sink.type](pipeline, sink, version, secrets)
@@ -252,7 +252,9 @@ def _node(pipeline: Pipeline) -> str | dict[str, str]:
     return node if isinstance(node, str) else {"env": node.name if node else "HOSTNAME"}
 
 
-def _s3(pipeline: Pipeline, sink: Sink, name: str, folders: Mapping[str, str | dict[str, str]]) -> Options:
+def _s3(
+    pipeline: Pipeline, sink: Sink, name: str, folders: Mapping[str, str | dict[str, str]], version: tuple[int, int]
+) -> Options:
     options = sink.options
     prefix, endpoint = options["prefix"], options.get("endpoint")
     codec = compression(sink)
@@ -266,14 +268,20 @@ def _s3(pipeline: Pipeline, sink: Sink, name: str, folders: Mapping[str, str | d
         ("s3_key_format", {"parts": key}), ("log_key", "line"), ("compression", codec),
         ("content_type", "application/x-ndjson"), ("use_put_object", True), ("preserve_data_ordering", False),
         ("total_file_size", min(max(options["batch"]["max_bytes"], 1_000_000), 50_000_000)),
-        ("upload_timeout", max(1, options["batch"]["max_wait"] // 1000)), ("retry_exhausted_action", "quarantine"),
+        ("upload_timeout", max(1, options["batch"]["max_wait"] // 1000)),
         # of its own: an output sends all that it finds there when it starts
         ("store_dir", f"{common.state_dir(pipeline, 'fluentbit')}/s3/{name}"), ("static_file_path", True),
     ]
+    if version >= QUARANTINE_SINCE:
+        found.append(("retry_exhausted_action", "quarantine"))
     if "buffer" in options:
         found.append(("store_dir_limit_size", options["buffer"]["max_size"]))
-    given = dict(_tls(not endpoint or endpoint.startswith("https"), options))
+    given = dict(_tls(_s3_tls(sink), options))
     return [*found, *((k, v) for k, v in given.items() if k != "tls.verify_hostname"), *NET]
+
+
+def _s3_tls(sink: Sink) -> bool:
+    return str(sink.options.get("endpoint", "https:")).startswith("https:")
 
 
 def credentials(pipeline: Pipeline) -> list[tuple[str, SecretRef]]:
@@ -353,14 +361,29 @@ METHOD_SINCE = (4, 2)
 """From here on an HTTP output can PUT."""
 API_KEY_SINCE = (4, 1)
 """From here on Elasticsearch takes an API key."""
+ADDRESSES_SINCE = (5, 1)
+"""From here on an IP address is looked for among those of a certificate (5.0.9 does so, 5.0.0 does not)."""
+QUARANTINE_SINCE = (5, 1)
+"""From here on an output to S3 keeps what it gave up (5.0.9 does so, 5.0.0 does not)."""
+
+
+def by_default(
+    version: tuple[int, int], leaf: tuple[str, ...], path: tuple[str | int, ...], value: Any
+) -> Iterator[Finding]:
+    """What the table of capabilities says of a value, also where the policy leaves it to its default."""
+    row = capabilities.look_up("fluentbit", version, leaf, value)
+    if row.status is capabilities.Status.APPROXIMATED:
+        yield Finding("approximated", Severity.WARNING, path, f"approximated: {row.text}", row.way_out)
 
 
 def findings(pipeline: Pipeline, sink: Sink, version: tuple[int, int]) -> Iterator[Finding]:
     """What depends on the values of a sink's settings."""
     path: tuple[str | int, ...] = ("sinks", sink.name)
     if sink.type == "s3":
-        yield from _s3_findings(pipeline, sink)
+        yield from _s3_findings(pipeline, sink, version)
         return
+    if sink.type not in ("file", "console", "kafka"):
+        yield from _tls_findings(sink, version)
     for where, ref in common.sink_secrets(sink):
         if ref.kind == "file" and version < (4, 0):
             yield Finding("unsupported", Severity.ERROR, where, "Fluent Bit reads secrets from files since 4.0",
@@ -385,8 +408,25 @@ def findings(pipeline: Pipeline, sink: Sink, version: tuple[int, int]) -> Iterat
                               "Fluent Bit takes `${` for a variable and has no escape for it", "use another value")
 
 
-def _s3_findings(pipeline: Pipeline, sink: Sink) -> Iterator[Finding]:
+def _tls_findings(sink: Sink, version: tuple[int, int]) -> Iterator[Finding]:
+    key = "endpoint" if "endpoint" in sink.options else "endpoints"
+    url = sink.options[key] if key == "endpoint" else sink.options[key][0]
+    host, _, _, used = endpoint(url)
+    tls = sink.options.get("tls", {})
+    address = ":" in host or re.fullmatch(r"[0-9.]+", host)
+    if used and address and version < ADDRESSES_SINCE and tls.get("verify", True) and "server_name" not in tls:
+        yield Finding("unsupported", Severity.ERROR, ("sinks", sink.name, key), "before 5.1 Fluent Bit does not look "
+                      "for an IP address among those of a certificate, so it would never connect",
+                      "use a host name, or give tls.server_name")
+
+
+def _s3_findings(pipeline: Pipeline, sink: Sink, version: tuple[int, int]) -> Iterator[Finding]:
     path: tuple[str | int, ...] = ("sinks", sink.name)
+    yield from by_default(version, ("sinks", "<s3>", "retry", "give_up_after"), (*path, "retry", "give_up_after"),
+                          sink.options["retry"]["give_up_after"])
+    if _s3_tls(sink):
+        yield from by_default(version, ("sinks", "<s3>", "tls", "verify"), (*path, "tls", "verify"),
+                              sink.options.get("tls", {}).get("verify", True))
     for field in sink.options["prefix"]["by"]:
         if field not in _BY:
             yield Finding("unsupported", Severity.ERROR, (*path, "prefix", "by"),

@@ -22,6 +22,7 @@ S3 = {"type": "s3", "bucket": "ray-logs"}
 KAFKA = {"type": "kafka", "brokers": ["k1:9092", "[::1]:9093"], "topic": "ray-logs"}
 HTTP = {"type": "http", "endpoint": "https://h/logs"}
 BASIC = {"basic": {"user": {"env": "U"}, "password": {"file": "/run/secrets/p"}}}
+S3_PLAIN = {**S3, "endpoint": "http://rgw", "prefix": {"by": []}}
 TEXTS = [text for text in HOSTILE if text.strip()]
 ALL = "".join(TEXTS)[:512]
 
@@ -224,11 +225,17 @@ def test_options_of_versions(version: str, inputs: tuple[str, ...], service: boo
     ({**HTTP, "method": "PUT"}, "4.2", "method"),
     ({**SEARCH, "auth": {"api_key": {"env": "K"}}}, "4.1", "auth.api_key"),
     ({**LOKI, "auth": {"bearer": {"file": "/run/t"}}}, "4.0", "auth.bearer"),
+    ({**HTTP, "compression": "zstd"}, "4.0", "compression"),
+    ({**HTTP, "compression": {"codec": "zstd"}}, "4.0", "compression.codec"),
+    ({**S3_PLAIN, "compression": "zstd"}, "4.1", "compression"),
+    ({**S3_PLAIN, "delivery": "at_least_once"}, "5.0", "delivery"),
+    ({**LOKI, "endpoint": "https://10.0.0.1"}, "5.1", "endpoint"),
+    ({**SEARCH, "endpoints": ["https://[::1]:9200"]}, "5.1", "endpoints"),
 ])
 def test_what_older_versions_lack(sink: dict[str, Any], since: str, path: str) -> None:
-    before = {"4.2": "4.1", "4.1": "4.0", "4.0": "3.2"}[since]
-    assert said(sink, since) == []
-    assert said(sink, before) == [("unsupported", Severity.ERROR, path)]
+    before = {"5.1": "5.0", "5.0": "4.2", "4.2": "4.1", "4.1": "4.0", "4.0": "3.2"}[since]
+    assert [one for one in said(sink, since) if one[1] is Severity.ERROR] == []
+    assert [one for one in said(sink, before) if one[1] is Severity.ERROR] == [("unsupported", Severity.ERROR, path)]
 
 
 @pytest.mark.parametrize(("sink", "path"), [
@@ -255,6 +262,19 @@ def test_credentials_of_two_buckets_must_agree() -> None:
 def test_several_addresses_and_large_objects_are_approximated() -> None:
     assert ("approximated", Severity.WARNING, "endpoints") in said({**SEARCH, "endpoints": ["http://a", "http://b"]})
     assert ("approximated", Severity.WARNING, "batch.max_bytes") in said({**S3, "batch": {"max_bytes": "64MiB"}})
+
+
+def test_what_a_bucket_is_told_by_default() -> None:
+    """Fluent Bit's client of S3 has weaknesses of its own."""
+    tls, tries = (("approximated", Severity.WARNING, path) for path in ("tls.verify", "retry.give_up_after"))
+    small = {**S3, "batch": {"max_bytes": "1MB"}}
+    for sink in (small, {**small, "endpoint": "https://rgw"}):
+        assert tls in said(sink)
+        assert tries not in said(sink)
+        assert {tls, tries} <= set(said(sink, "4.2"))
+    assert tls not in said({**small, "endpoint": "http://rgw"})
+    assert tls not in said({**small, "tls": {"verify": False}})
+    assert "retry_exhausted_action" not in output_of(S3_PLAIN, "5.0")
 
 
 def test_attempts_fill_the_time() -> None:
