@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 import shipgen
 from shipgen.policy import load
@@ -48,7 +49,7 @@ def test_the_first_command_renders_and_previews(tmp_path: Path) -> None:
 
 
 def test_the_four_lines_are_a_policy(tmp_path: Path) -> None:
-    (policy,) = (block for language, block in BLOCKS if language == "yaml")
+    policy, _ = (block for language, block in BLOCKS if language == "yaml")
     assert len(policy.splitlines()) == 4
     (tmp_path / "p.yaml").write_text(policy, encoding="utf-8")
     load([str(tmp_path / "p.yaml")])
@@ -57,14 +58,24 @@ def test_the_four_lines_are_a_policy(tmp_path: Path) -> None:
 def test_the_commands_of_tonight(tmp_path: Path) -> None:
     logs = ROOT / "shipgen" / "harness" / "sample" / "session_2026-12-01_05-36-20_156597_11006" / "logs"
     shutil.copy(logs / "raylet.out", tmp_path)
-    commands = [line for line in OTHERS if line.startswith("shipgen") and " verify " not in line]
-    assert {c.split()[1] for c in commands} == {"init", "validate", "explain", "render", "preview", "files"}
-    for command in commands:
+    commands = [line for line in OTHERS if " verify " not in line]
+    assert [c.split()[1] for c in commands if c.startswith("shipgen")] == [
+        "init", "validate", "explain", "render", "render", "preview", "files", "check"]
+    identity = "git init -q && git config user.name t && git config user.email t@t"
+    for command in [identity, *commands]:
         done = run(command, tmp_path)
         assert done.returncode == 0, (command, done.stderr)
-    assert run("shipgen check policy.yaml -o rendered", tmp_path).returncode == 0
+    assert done.stdout == "the two policies mean the same, and so do their files\n"  # the last one is the diff, of nothing yet
     (tmp_path / "rendered" / "vector" / "vector.yaml").write_text("edited", encoding="utf-8")
     assert run("shipgen check policy.yaml -o rendered", tmp_path).returncode == 1
+
+
+def test_the_hooks_of_the_readme_are_there() -> None:
+    _, config = (block for language, block in BLOCKS if language == "yaml")
+    there = {hook["id"] for hook in yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text("utf-8"))}
+    assert {hook["id"] for hook in yaml.safe_load(config)["repos"][0]["hooks"]} <= there
+    assert (ROOT / "action.yml").is_file()
+    assert (ROOT / "ci" / "gitlab.yml").is_file()
 
 
 @pytest.mark.parametrize("link", re.findall(r"\]\((docs/[^)#]+)\)", README))
