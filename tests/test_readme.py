@@ -65,7 +65,8 @@ def test_the_commands_of_tonight(tmp_path: Path) -> None:
     for command in [identity, *commands]:
         done = run(command, tmp_path)
         assert done.returncode == 0, (command, done.stderr)
-    assert done.stdout == "the two policies mean the same, and so do their files\n"  # the last one is the diff, of nothing yet
+    # the last one is the diff, of nothing yet
+    assert done.stdout == "the two policies mean the same, and so do their files\n"
     (tmp_path / "rendered" / "vector" / "vector.yaml").write_text("edited", encoding="utf-8")
     assert run("shipgen check policy.yaml -o rendered", tmp_path).returncode == 1
 
