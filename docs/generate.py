@@ -157,7 +157,7 @@ def _rows(target: str, versions: Sequence[str]) -> Iterator[tuple[str, str, str,
 
 
 def _sinks(name: str) -> list[str]:
-    """Types of sinks that a target writes to by itself."""
+    """Types of sinks that a target writes to, by itself or through its relay."""
     newest = base.release(base.get(name).versions[-1])
     without = (Status.UNSUPPORTED, Status.NOT_YET)
     return [kind for kind in SINKS.options
@@ -192,6 +192,13 @@ def _target(name: str) -> str:
     version = target.versions[-1]
     pipeline = _least(name, version)
     config = f"/etc/shipgen/ray/{target.main_config}"
+    relay = base.relay_of(target, pipeline)
+    beside = [
+        f"Relay: {TITLES[relay.target.name]}, `relay: {{target: {relay.target.name}}}`; its configuration is "
+        f"{_code(relay.config)} in the same bundle, and it starts first: "
+        f"{_code(' '.join(relay.target.start_argv(f'/etc/shipgen/ray/{relay.config}', pipeline, relay.version)))}. "
+        f"Where it says `relayed` below, the rows of [{TITLES[relay.target.name]}]({relay.target.name}.md) hold"
+    ] if relay else []
     parts += [
         _points([
             f"Versions: {target.versions[0]} to {version}",
@@ -205,6 +212,7 @@ def _target(name: str) -> str:
             "Rotated files: "
             + ("followed by inode, and read after a rotation" if target.reads_rotated else
                "known by path, so they are left out"),
+            *beside,
         ]),
         "## What it does not do exactly\n",
         _table(("leaf", "status", "what happens", "way out"), _rows(name, target.versions)),
@@ -216,7 +224,7 @@ def _target(name: str) -> str:
 def _least(name: str, version: str) -> Pipeline:
     """A small policy for a target, to ask it for its commands."""
     policy = {"version": 1, "name": "ray", "targets": {name: {"version": version}}, "sources": {"ray": {"type": "ray"}},
-              "sinks": {"loki": {"type": "loki", "endpoint": "http://loki:3100"}}}
+              "sinks": {"loki": {"type": "loki", "endpoint": "http://loki:3100"}}, "relay": {"target": "vector"}}
     return resolve(load(["-"], io.StringIO(json.dumps(policy))))
 
 

@@ -21,6 +21,7 @@ from shipgen.harness.replay import copy_tree
 from shipgen.harness.runners import LocalRunner, Relayed
 from shipgen.harness.verify import Render, Report, Scenario, Stage, StaticTree, verify
 from shipgen.pipeline import resolve
+from shipgen.pipeline.model import Pipeline
 from shipgen.policy import load
 from shipgen.rendering import bundle
 from shipgen.targets import plan
@@ -130,6 +131,30 @@ def test_files_of_other_sources(run: Run, tmp_path: Path) -> None:
     found = run(StaticTree(node), POLICY.replace("sources: {ray: {type: ray}}\n", others.FILES))
     assert found.ok, report.written(found, "text")
     assert found.sinks["loki"].expected == 193 + 21 + 30
+
+
+def test_a_redaction_that_fails_delivers_nothing_of_the_text(run: Run) -> None:
+    """A fault is put into the relay's program."""
+
+    def change(render: Render) -> Render:
+        def broken(of: Pipeline) -> dict[str, bytes]:
+            files = dict(render(of))
+            text = files["relay/vector.yaml"].decode()
+            begin = text.index('"rule::runtime-env-vars+first"')
+            old = 'raw = (string(.raw) ?? "")'
+            files["relay/vector.yaml"] = (text[:begin] + text[begin:].replace(old, 'abort; raw = ""', 1)).encode()
+            return files
+
+        return broken
+
+    rules = ("parsing: {timezone: UTC, rules: ["
+             '{name: first, when: {component: raylet}, redact: {pattern: "Raylet"}}]}')
+    found = run("text-worker-node", POLICY.replace("parsing: {timezone: UTC}", rules), change)
+    verdict = found.sinks["loki"]
+    assert verdict.delivered == verdict.expected, report.written(found, "text")
+    given = [e.given for e in verdict.examples if e.what in ("line", "extra")]
+    assert given
+    assert all("[redaction failed]" in text for text in given), given
 
 
 def test_filebeat_reads_text_as_it_is_meant(tmp_path: Path) -> None:
