@@ -367,3 +367,30 @@ def test_a_loki_that_nobody_vouches_for_gets_nothing(start: Start, tmp_path: Pat
         job.settle(door, 1, limit_s=10)
         assert door.requests == []
         assert re.search(r"(?i)certificate|hostname|x509", job.log())
+
+
+def test_a_fingerprint_is_the_id_of_its_document(start: Start) -> None:
+    """Every document is turned away once, so each is sent twice; stored are as many as there are fingerprints."""
+    turned_away: set[str] = set()
+
+    def item(document: Record) -> int:
+        if document["fingerprint"] in turned_away:
+            return 201
+        turned_away.add(document["fingerprint"])
+        return 429
+
+    with SearchServer("ApiKey YWJj==", item) as receiver:
+        sink = {"type": "elasticsearch", "endpoints": [receiver.url()], "auth": {"api_key": {"env": "ES_KEY"}}, **SMALL}
+        job = start(sink, "text-worker-node", {"ES_KEY": "YWJj=="},
+                    parsing={"timezone": "UTC", "fingerprint": "sha3-256"})
+        expected = job.expected()
+        timed = [one for one in expected if one.get("time") is not None]
+        distinct = {(one["session"], one["file"], one["time"], one["raw"]) for one in timed}
+        least = len(distinct) + len(expected) - len(timed)
+        job.settle(receiver, least)
+        job.stop()
+        assert receiver.problems == []
+        found = [record["fingerprint"] for record in receiver.records]
+        assert len(found) == len(set(found)) == least
+        assert {id_ for _, id_ in receiver.ids} == set(found)
+        assert all(re.fullmatch("[0-9a-f]{64}", one) for one in found)

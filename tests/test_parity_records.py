@@ -124,6 +124,13 @@ def lines(case: Case, target: str) -> dict[int, object]:
     return {n: said(r.line) for n, w, r in pairs if w.one.masks and not w.one.cut and not w.one.optional}
 
 
+@each_target
+def test_of_a_session_all_or_none(target: str) -> None:
+    (case,) = (one for one in cases() if one.name == "verl-sample")
+    sampled = [row.metadata["session_id"] for row in records(case, target) if "sample_rate" in row.metadata]
+    assert {sampled.count(session) for session in sampled} == {3}
+
+
 @each_case
 @each_target
 def test_exceptions_are_in_the_capability_table(case: Case, target: str) -> None:

@@ -9,6 +9,7 @@ taken out, or that was cut, is compared by what has to be left of it (``loose``)
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import ipaddress
 import json
 import re
@@ -178,6 +179,8 @@ def expectations(pipeline: Pipeline, sink: Sink, records: Iterable[Record]) -> I
             continue
         kept = _through(rules, record, pairs=record["source"] in pairs)
         if kept is not None and holds(sink.when, kept.record):
+            if pipeline.fingerprint:
+                kept.record["fingerprint"] = _fingerprint(kept.record)
             yield _in_loki(sink, kept)
 
 
@@ -238,6 +241,14 @@ def _redact_pairs(record: Record, before: Record, mask: str) -> None:
         for pair in (f"{name}={value}", f'{name}="{value}"') if name not in _NEVER_PAIRS else ():
             if pair in before["message"] and pair not in record["message"]:
                 record[name] = mask
+
+
+def _fingerprint(record: Record) -> str | None:
+    """None where it holds the time of reading, which nobody knows beforehand."""
+    if record["time"] is None:
+        return None
+    parts = [record.get("node"), record.get("session"), record.get("file"), record["time"], record["raw"]]
+    return hashlib.sha3_256("\n".join("" if part is None else str(part) for part in parts).encode()).hexdigest()
 
 
 def _in_loki(sink: Sink, kept: _Kept) -> Expected:

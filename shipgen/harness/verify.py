@@ -469,6 +469,7 @@ def _verifiable(pipeline: Pipeline) -> tuple[list[Sink], list[str]]:
     out = [f"source {s.name}: records of {s.type} are not compared" for s in pipeline.sources if s not in sources]
     out += [f"sink {s.name}: only Loki is read back" for s in pipeline.sinks if s.type != "loki"]
     out += [f"sink {s.name}: gets none of the records" for s in pipeline.sinks if s.type == "loki" and s not in sinks]
+    out += ["parsing.fingerprint is off for the run"] if pipeline.fingerprint else []
     out += [f"source {s.name}: start is beginning for the run" for s in sources if s.start != "beginning"]
     out += [f"source {s.name}: ignore_older is off for the run" for s in sources if s.ignore_older is not None]
     return sinks, out
@@ -509,7 +510,8 @@ def retarget(
     collector = replace(
         pipeline.collector, root=root, state_dir=state_dir, metrics_bind="127.0.0.1", metrics_port=metrics_port
     )
-    return replace(pipeline, collector=collector, sources=sources, sinks=tuple(here(sink) for sink in sinks))
+    return replace(pipeline, collector=collector, sources=sources, sinks=tuple(here(sink) for sink in sinks),
+                   fingerprint="")  # it holds the time of reading, where an entry has none of its own
 
 
 def reference_options(

@@ -140,6 +140,7 @@ class Pipeline:
     relay: Mapping[str, Any] | None = None
     verl: Mapping[str, Any] = field(default_factory=dict)
     hop: Hop | None = None
+    fingerprint: str = ""
 
     def rules_for(self, sink: Sink) -> tuple[Rule, ...]:
         """Rules that work for a sink, in order."""

@@ -190,4 +190,5 @@ def resolve(policy: Policy) -> Pipeline:
         relay=data.get("relay"),
         verl=data["verl"],
         hop=_hop(data.get("topology"), sources),
+        fingerprint=data["parsing"].get("fingerprint", ""),
     )

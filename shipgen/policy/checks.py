@@ -14,7 +14,9 @@ from shipgen.policy.wording import echo, nearest, suggest
 
 Path = tuple[Step, ...]
 
-_HIGH_CARDINALITY: Final = frozenset({"pid", "file", "raw", "message", "caller", "thread", "replica", "request_id"})
+_HIGH_CARDINALITY: Final = frozenset(
+    {"pid", "file", "raw", "message", "caller", "thread", "replica", "request_id", "fingerprint"}
+)
 _NO_LABEL: Final = frozenset({"time", "extra"})
 _MAX_LABELS: Final = 14
 

@@ -1001,9 +1001,7 @@ POLICY: Final = Map(
                                 "level": Key(
                                     _enum(*verl.LEVELS), "Least level that is written (log.level).", example="info"
                                 ),
-                                "heartbeat": Key(
-                                    BOOL, "Whether heartbeats are logged (log.heartbeat).", example=False
-                                ),
+                                "heartbeat": Key(BOOL, "Whether heartbeats are logged (log.heartbeat).", example=False),
                                 "execution_trace": Key(
                                     BOOL,
                                     "Whether each execution is traced (log.execution.trace).",
@@ -1082,6 +1080,12 @@ POLICY: Final = Map(
                         "Zone of times that carry none: `local` (the node's) or an IANA name.",
                         default="local",
                         example="Europe/Berlin",
+                    ),
+                    "fingerprint": Key(
+                        _enum("sha3-256"),
+                        "Adds the field `fingerprint`: a hash of node, session, file, time and text of the record as "
+                        "the sink gets it. In Elasticsearch and OpenSearch it is the document's id.",
+                        example="sha3-256",
                     ),
                     "rules": Key(List(RULE, merge_by="name"), "What happens to records, in order.", default=[]),
                 }
@@ -1275,6 +1279,9 @@ def _fill_loki(sink: dict[str, Any], data: dict[str, Any]) -> None:
     taken = [s for n, s in sources.items() if n in sink["from"]] if isinstance(sources, dict) else []
     if any(isinstance(source, dict) and source.get("type") == "verl" for source in taken):
         names += verl.OWN_FIELDS
+    parsing = data.get("parsing")
+    if isinstance(parsing, dict) and "fingerprint" in parsing:
+        names.append("fingerprint")
     sink.setdefault("metadata", [name for name in names if name not in left_out])
 
 

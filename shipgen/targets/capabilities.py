@@ -67,6 +67,7 @@ MOVED = "with files that Ray moves"
 """Values that no policy has: for rows about what a policy leaves out, or implies."""
 
 _A_RELAY = "add relay: {target: vector}"
+_SHA3 = "leave it out, or use the target vector or fluentd"
 _ONLY_LOKI = "Promtail writes to Loki only"
 _FORGETS = "before 5.1 Fluent Bit forgets how far it had read a file that was renamed while it ran, when it stops, "
 _AT_LEAST_ONCE = frozenset({"at_least_once"})
@@ -114,6 +115,7 @@ TABLE: dict[str, tuple[Row, ...]] = {
         Row("**"),
     ),
     "fluentbit": (
+        Row("parsing.fingerprint", _U, "neither Fluent Bit nor its Lua has SHA-3", _SHA3),
         Row("rotation.by", _A, "lines written between logrotate's copy and its truncation are in neither file",
             "use by: ray", values=frozenset({"logrotate"})),
         Row("sources.*.on_long_line", _A, "lines up to 8 MiB are read and cut; longer ones are skipped before 4.2",
@@ -190,6 +192,7 @@ TABLE: dict[str, tuple[Row, ...]] = {
     ),
     "promtail": (
         Row("topology.**", _U, "Promtail writes to Loki only", "use another target for the agents"),
+        Row("parsing.fingerprint", _U, "Promtail's templates have no SHA-3", _SHA3),
         Row("collector.node", _A, "Promtail's stages do not know the host's name; `node` is the variable HOSTNAME, "
             "which containers have and services may lack, and absent without it",
             "set HOSTNAME where Promtail starts, or collector.node", values=frozenset({NOT_GIVEN})),

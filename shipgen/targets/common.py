@@ -105,7 +105,8 @@ def added_fields(pipeline: Pipeline) -> list[str]:
     groups = [g for s in pipeline.sources if s.regex for g in regex_groups(s)]
     sampled = ["sample_rate"] if any(r.action == "sample" for r in pipeline.rules) else []
     pairs = verl.OWN_FIELDS if any_field(pipeline) else ()
-    return list(dict.fromkeys([*added, *groups, *sampled, *pairs]))
+    marked = ["fingerprint"] if pipeline.fingerprint else []
+    return list(dict.fromkeys([*added, *groups, *sampled, *pairs, *marked]))
 
 
 def words(source: Source) -> dict[str, Any]:

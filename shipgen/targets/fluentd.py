@@ -26,8 +26,8 @@ READ_LIMIT = 8 * 1024 * 1024
 GLOB_POLICY_SINCE = (1, 17)
 """Before it only paths with a `*` are globs."""
 PLUGINS = ("shipgen", "shipgen_entry", "in_shipgen_tail", "parser_shipgen_multiline", "filter_shipgen_ray",
-           "filter_shipgen_file", "filter_shipgen_rule", "out_shipgen_loki", "out_shipgen_http", "out_shipgen_s3",
-           "out_shipgen_kafka", "out_shipgen_lines")
+           "filter_shipgen_file", "filter_shipgen_rule", "filter_shipgen_fingerprint", "out_shipgen_loki",
+           "out_shipgen_http", "out_shipgen_s3", "out_shipgen_kafka", "out_shipgen_lines")
 GEMS = {"1.16": (">= 1.16.2", "< 1.17")}
 """Constraints of the gem `fluentd` where they are not just its minor version: before 1.16.2 a file that was followed by
 its inode could be read twice."""
@@ -247,6 +247,7 @@ class Fluentd:
         yield File(self.main_config, "fluentd/fluent.conf.j2", {"header": head, "v": {
             "metrics": {"bind": collector.metrics_bind, "port": collector.metrics_port}, "sources": config.sources,
             "programs": config.programs, "rules": config.rules, "routes": config.routes, "sinks": config.sinks,
+            "fingerprint": bool(pipeline.fingerprint),
         }}, "fluentd", config.meant)
         yield File("fluentd/Gemfile", "fluentd/Gemfile.j2", {"header": head, "gems": gems(pipeline, version)}, "ruby")
         for plugin in PLUGINS:

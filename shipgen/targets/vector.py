@@ -296,7 +296,8 @@ class _Config:
     def sink(self, sink: Sink, inputs: list[str]) -> None:
         marked = bool(self.marked)
         if sink.type == "loki":
-            template, program = "vector/loki.vrl.j2", {**self.loki(sink), "marked": marked}
+            template, program = "vector/loki.vrl.j2", {
+                **self.loki(sink), "marked": marked, "fingerprint": bool(self.pipeline.fingerprint)}
         else:
             template = "vector/object.vrl.j2"
             program = vector_sinks.object_program(self.pipeline, sink, marked=marked)

@@ -100,9 +100,10 @@ def keeps_time(sink: Sink) -> bool:
 
 def object_program(pipeline: Pipeline, sink: Sink, *, marked: bool) -> dict[str, Any]:
     """Context of `object.vrl.j2`."""
+    search = TYPES.get(sink.type, sink.type) == "elasticsearch"
     return {
         "marked": marked, "sampled": any(r.action == "sample" for r in pipeline.rules_for(sink)), "keys": keys(sink),
-        "time": "@timestamp" if TYPES.get(sink.type, sink.type) == "elasticsearch" else "time",
+        "fingerprint": bool(pipeline.fingerprint), "search": search, "time": "@timestamp" if search else "time",
         "keeps_time": keeps_time(sink),
     }
 
@@ -188,8 +189,10 @@ def _loki(_: Pipeline, sink: Sink, __: _Version, ___: Secrets, ____: Context) ->
     return {"endpoint": sink.options["endpoint"], "tenant": sink.options.get("tenant", "")}
 
 
-def _search(_: Pipeline, sink: Sink, __: _Version, ___: Secrets, ____: Context) -> Context:
-    found: Context = {"endpoints": sink.options["endpoints"], "index": None}
+def _search(pipeline: Pipeline, sink: Sink, __: _Version, ___: Secrets, ____: Context) -> Context:
+    # the sink takes the key out of the record, which keeps its field `fingerprint`
+    id_key = "@id" if pipeline.fingerprint else ""
+    found: Context = {"endpoints": sink.options["endpoints"], "index": None, "id_key": id_key}
     if "index" in sink.options:
         index = sink.options["index"]
         return found | {"index": [("text", index["name"]), *_DATES[index["rotate"]]]}

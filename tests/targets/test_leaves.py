@@ -106,6 +106,7 @@ PAIRS: dict[str, Pair] = {
     "sources.*.multiline.max_lines": Pair(500, 10, {"start": "^a"}),
     "sources.*.multiline.timeout": Pair("3s", "5s", {"start": "^a"}),
     "parsing.timezone": Pair("UTC", "Europe/Berlin"),
+    "parsing.fingerprint": Pair(ABSENT, "sha3-256"),
     "parsing.rules.[].name": Pair("a", "b", {"drop": True, "when": {"level": "debug"}}),
     "parsing.rules.[].sinks": Pair(["s"], ["c"], {"drop": True, "when": {"level": "debug"}}),
     "parsing.rules.[].drop": Pair(True, False),
