@@ -450,11 +450,13 @@ def preview(arguments: tuple[str, ...], as_path: str | None, target: str | None,
               " --fault), live, rotation, session, moved, many-files, long-lines.")
 @click.option("--fault", "fault_names", multiple=True, metavar="NAME[:TIME]",
               help="What goes wrong meanwhile, such as loki-down:2m; may be repeated. One that is none lists all.")
+@click.option("--live-ray", is_flag=True, help="Ship the logs of a real Ray that runs a small program; takes the extra"
+              " `ray`.")
 @click.option("--report", "report_names", multiple=True, metavar="FORMAT|FILE",
               help="text (the default), json or junit; or a file, also .html with plots. May be repeated.")
 @shared
 def verify(policies: tuple[str, ...], target: str, logs: Path | None, kind: str | None, image: str, pull: str,
-           scenario: str, fault_names: tuple[str, ...], report_names: tuple[str, ...], style: str,
+           scenario: str, fault_names: tuple[str, ...], live_ray: bool, report_names: tuple[str, ...], style: str,
            strict: bool) -> None:
     """Prove it end to end: start Loki and the shipper, replay a Ray log tree, read Loki back, compare.
 
@@ -470,7 +472,7 @@ def verify(policies: tuple[str, ...], target: str, logs: Path | None, kind: str 
 
     this = run(style, strict)
     faults = defaults.faults(fault_names)
-    played = defaults.scenario(scenario, logs, bool(faults))
+    played = defaults.scenario(scenario, logs, bool(faults), live_ray)
     styles = [reports.style_of(name) for name in report_names or ("text",)]
     policy, pipeline, found = this.load(policies)
     if pipeline.hop is not None:

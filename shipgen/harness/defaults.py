@@ -36,11 +36,17 @@ def faults(names: Sequence[str]) -> tuple[Fault, ...]:
     return found
 
 
-def scenario(name: str, logs: Path | None, with_faults: bool) -> Scenario:
+def scenario(name: str, logs: Path | None, with_faults: bool, live_ray: bool = False) -> Scenario:
     """The scenario of a name; left out, a recorded tree, or with faults and no tree files that grow."""
     from shipgen.harness import scenarios
     from shipgen.harness.verify import StaticTree
 
+    if live_ray:
+        from shipgen.harness.live_ray import LiveRay
+
+        if name or logs is not None:
+            raise UsageError("--live-ray is a scenario of its own; leave --scenario and --logs out")
+        return LiveRay()
     name = name or ("steady" if with_faults and logs is None else "static")
     if name not in scenarios.NAMES:
         raise UsageError(f"no scenario is called {name!r}; there are: {', '.join(scenarios.NAMES)}")

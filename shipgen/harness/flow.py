@@ -51,8 +51,11 @@ def flow_of(
     comparison: Comparison,
     came: Arrivals,
     written: Mapping[tuple[str, str, str], float],
+    *,
+    own_times: bool = False,
 ) -> Flow:
-    """The flow of the records that a comparison found. ``written``: when a line was, by session, file and text."""
+    """The flow of the records that a comparison found. ``written``: when a line was, by session, file and text; with
+    ``own_times`` a record's own time says it."""
     flow = Flow()
     place_in = {id(one): number for number, one in enumerate(expected)}
     by_file: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
@@ -65,6 +68,8 @@ def flow_of(
         session, file = (str(one.record.get(name, "")) for name in ("session", "file"))
         by_file[session, file].append((place_in[id(one)], number))
         when = written.get((session, file, one.record["raw"].partition("\n")[0]))
+        if own_times and one.time_ns is not None:
+            when = one.time_ns / 1e9
         if when is not None:
             flow.latencies.append(at - when)
     for several in by_file.values():

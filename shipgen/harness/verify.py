@@ -356,13 +356,14 @@ class _Job:
                     report.sinks[sink.name],
                     arrivals(proxy, sink.name if tenants else ""),
                     stage.writer.written,
+                    own_times=getattr(self.scenario, "own_times", False),
                 )
                 for sink in stage.pipeline.sinks
             }
         report.faults = stage.suffered
         report.usage, report.restarts, report.refused = stage.usage, stage.restarts, proxy.refused
         report.written = stage.writer.moments
-        report.size = stage.writer.size or sum(f.stat().st_size for f in stage.root.rglob("*") if f.is_file())
+        report.size = stage.writer.size or _size(stage)
 
     def _expected(self, stage: Stage, sink: Sink, records: list[Record]) -> list[Expected]:
         expected = list(expectations(stage.pipeline, sink, records))
@@ -429,6 +430,14 @@ class _Job:
                 if not reader.files():
                     report.left_out.append(f"source {source.name}: none of its files is in what was replayed")
         return records
+
+
+def _size(stage: Stage) -> int:
+    """Bytes of all log files: Ray's directory also holds sockets and more."""
+    logs = [*stage.temp_dir.glob("session_2*/logs")]
+    others = [path for path in stage.root.rglob("*") if stage.temp_dir not in path.parents]
+    files = [*others, *(path for directory in logs for path in directory.rglob("*"))]
+    return sum(path.stat().st_size for path in files if path.is_file())
 
 
 def _page(records: list[Record]) -> int:

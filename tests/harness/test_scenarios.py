@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from shipgen.diagnostics import OutsideError, UsageError
-from shipgen.harness import defaults, faults, reference, report, scenarios
+from shipgen.harness import defaults, faults, live_ray, reference, report, scenarios
 from shipgen.harness.compare import Comparison
 from shipgen.harness.expect import Expected
 from shipgen.harness.flow import Flow, flow_of
@@ -99,6 +99,18 @@ def test_scenarios_by_name(tmp_path: Path) -> None:
         defaults.scenario("x", None, False)
     with pytest.raises(UsageError, match="--logs is a recorded tree, and --scenario live writes its own"):
         defaults.scenario("live", tmp_path, False)
+
+
+def test_no_ray(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--live-ray is a scenario of its own"):
+        defaults.scenario("live", None, False, live_ray=True)
+    monkeypatch.setattr(live_ray.importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(OutsideError, match=r"Ray is not installed here, so nothing was verified; pip install"):
+        defaults.scenario("", None, False, live_ray=True)
+    file = tmp_path / "ray.env"
+    assert live_ray.read_environment(file) == {}
+    file.write_text("# A 'comment'\nA=1\nB='two words'\nC=\n")
+    assert live_ray.read_environment(file) == {"A": "1", "B": "two words", "C": ""}
 
 
 def expected(at: int, line: str) -> Expected:
