@@ -430,6 +430,7 @@ CODES: dict[str, str] = {
     "other-target": "A target that the run is not about cannot express the policy.",
     "over-budget": "The files may grow beyond the disk budget.",
     "ring-too-small": "A file and its backups turn over sooner than a shipper may be down.",
+    "temp-dir-ages": "Ray's files lie where systemd deletes what nobody touches.",
     "unbounded-growth": "Files that nothing rotates.",
     "logrotate-owner": "The user and the group that logrotate needs in directories that everyone may write to.",
     "ray-rotates-too": "Files that Ray rotates by itself although logrotate is told to.",

@@ -39,8 +39,8 @@ def _finding(code: str, severity: Severity, path: Path, text: str, hint: str) ->
 
 def _findings(pipeline: Pipeline) -> Iterator[Finding]:
     parts = (
-        _version, _repeats, _serve, _growth, _verl_growth, _budget, _ring, _logrotate, _rule_fields, _group_fields,
-        _mapping,
+        _version, _repeats, _serve, _ageing, _growth, _verl_growth, _budget, _ring, _logrotate, _rule_fields,
+        _group_fields, _mapping,
     )
     for part in parts:
         yield from part(pipeline)
@@ -82,6 +82,16 @@ def _serve(pipeline: Pipeline) -> Iterator[Finding]:
             "unread-lines", Severity.WARNING, ("ray", "serve_to_stderr"),
             "Serve's lines and what its replicas print go to serve/*.log alone, which no source reads",
             "add the component serve to a source",
+        )
+
+
+def _ageing(pipeline: Pipeline) -> Iterator[Finding]:
+    if rotation.ages(pipeline) and pipeline.rotation:
+        yield _finding(
+            "temp-dir-ages", Severity.NOTE, ("ray", "temp_dir"),
+            f"below {pipeline.ray['temp_dir'].rstrip('/')} a reboot takes all logs, and systemd-tmpfiles deletes those "
+            "that nobody has touched for some days (10 in /tmp, 30 in /var/tmp where it is on), also under a Ray that "
+            "runs", "install tmpfiles.d/ray.conf of the bundle on the nodes, or use a directory that is kept",
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterable
 
 from shipgen.catalog import verl
@@ -38,6 +39,13 @@ def keeps_backups_apart(pipeline: Pipeline, family: Family) -> bool:
     """Whether the backups of a family are the old files under a new name, so that a shipper which knows files by their
     inode can read them too. A copy that logrotate made is another file with the same lines."""
     return family.rotates is not Rotates.NEVER and by(pipeline) != "logrotate"
+
+
+def ages(pipeline: Pipeline) -> bool:
+    """Whether Ray's directory lies where systemd deletes what nobody has touched for some days: 10 below /tmp, 30 below
+    /var/tmp (`tmpfiles.d/tmp.conf` of systemd 252; Debian 12 only empties /tmp at boot)."""
+    temp_dir = posixpath.normpath(str(pipeline.ray["temp_dir"]))
+    return any(s.families for s in pipeline.sources) and f"{temp_dir}/".startswith(("/tmp/", "/var/tmp/"))
 
 
 def bounded(pipeline: Pipeline) -> tuple[Family, ...]:

@@ -596,6 +596,12 @@ def systemd_name(name: str) -> Quoted:
     return Quoted(name)
 
 
+def tmpfiles_path(path: str) -> Quoted:
+    """A path in a file of systemd-tmpfiles, in which `x` takes globs."""
+    quoted = "".join(f"[{c}]" if c in "*?[" else c for c in path)
+    return Quoted(_systemd_word(quoted))
+
+
 def seconds(value: int) -> Quoted:
     """A number of seconds."""
     return Quoted(str(int(value)))
@@ -647,6 +653,6 @@ FILTERS: dict[str, Callable[..., Quoted]] = {
         *(go_program, go_literal),
         *(fluentd, fluentd_json, fluentd_ms, fluentd_paths, fluentd_tag, fluentd_label),
         *(ruby_string, ruby_regex, ruby_name),
-        *(json_document, systemd_words, systemd_command, systemd_name, seconds, yaml_text),
+        *(json_document, systemd_words, systemd_command, systemd_name, tmpfiles_path, seconds, yaml_text),
     )
 }

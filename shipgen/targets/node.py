@@ -3,6 +3,7 @@ VeRL's."""
 
 from __future__ import annotations
 
+import posixpath
 import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -18,6 +19,7 @@ NODE_ENV = "ray/ray.env"
 DRIVER_ENV = "ray/driver.env"
 README = "ray/README.md"
 LOGROTATE = "logrotate/ray"
+TMPFILES = "tmpfiles.d/ray.conf"
 _TIMER = (
     "Run it every few minutes, from a timer of its own: ray/README.md says how, and why /etc/logrotate.d is not enough."
 )
@@ -71,6 +73,9 @@ def files(pipeline: Pipeline) -> Iterator[File]:
         settings = {"globs": rotated, "size": pipeline.rotation["max_size"], "backups": pipeline.rotation["backups"],
                     "su": user_and_group(owner) if owner else (), "note": _TIMER}
         yield File(LOGROTATE, "logrotate/ray.j2", {"header": header, "r": settings}, "logrotate", {(): rotated})
+    if rotation.ages(pipeline) and pipeline.rotation:  # who says how long files live, says it for all of them
+        temp_dir = posixpath.normpath(pipeline.ray["temp_dir"])
+        yield File(TMPFILES, "ray/tmpfiles.conf.j2", {"header": header, "temp_dir": temp_dir}, "tmpfiles")
     if node or driver or rotated:
         yield File(README, "ray/README.md.j2", {"header": header, "r": _readme(pipeline, node, driver)}, "markdown")
     yield from verl.files(pipeline, header)
@@ -93,5 +98,5 @@ def _readme(pipeline: Pipeline, node: Found, driver: Found) -> dict[str, Any]:
         "rotates": rotation.by(pipeline), "logrotate": [f.name for f in rotation.by_logrotate(pipeline)],
         "owner": bool(pipeline.rotation and pipeline.rotation.get("owner")),
         "under_tmp": f"{pipeline.ray['temp_dir']}/".startswith(("/tmp/", "/var/tmp/")),
-        "grows": [f.name for f in rotation.unbounded(pipeline)],
+        "ages": rotation.ages(pipeline), "grows": [f.name for f in rotation.unbounded(pipeline)],
     }

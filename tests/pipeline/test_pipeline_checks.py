@@ -26,9 +26,13 @@ def policy(**parts: Any) -> dict[str, Any]:
     return {"version": 1, "name": "ray", "sources": {"ray": RAY}, "sinks": {"loki": LOKI}, "rotation": BY_RAY, **parts}
 
 
+AGES = "temp-dir-ages"
+"""Said of every policy with Ray's own directory; has tests of its own."""
+
+
 def findings(data: dict[str, Any]) -> list[Diagnostic]:
     loaded = load(["-"], io.StringIO(json.dumps({k: v for k, v in data.items() if v is not None}, indent=1)))
-    found = check(resolve(loaded), loaded)
+    found = [one for one in check(resolve(loaded), loaded) if one.code != AGES]
     for one in found:
         assert one.code in CODES
         assert one.place is not None
@@ -45,6 +49,17 @@ def test_nothing_to_say() -> None:
     assert findings(policy()) == []
     assert findings(policy(rotation=BY_LOGROTATE, ray={"version": "2.60.1"})) == []
     assert findings(policy(rotation=None, sources={"f": {"type": "file", "paths": ["/a"]}})) == []
+
+
+@pytest.mark.parametrize(("temp_dir", "said"), [
+    ("/tmp/ray", True), ("/var/tmp/ray", True), ("/tmp", True), ("/tmpfs/ray", False), ("/data/tmp/ray", False),
+])
+def test_where_files_age(temp_dir: str, said: bool) -> None:
+    data = policy(ray={"temp_dir": temp_dir}, collector={"state_dir": "/s"})
+    loaded = load(["-"], io.StringIO(json.dumps(data)))
+    found = [one for one in check(resolve(loaded), loaded) if one.code == AGES]
+    assert [(one.path, one.severity) for one in found] == [("ray.temp_dir", Severity.NOTE)] * said
+    assert AGES in CODES
 
 
 # -- repeats in the driver's files --

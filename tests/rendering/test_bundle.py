@@ -349,7 +349,7 @@ FULL = policy(
 def test_files_of_a_bundle() -> None:
     found = rendered(FULL)
     assert sorted(found.files) == [
-        "logrotate/ray", "ray/README.md", "ray/driver.env", "ray/ray.env", "vector/vector.yaml"]
+        "logrotate/ray", "ray/README.md", "ray/driver.env", "ray/ray.env", "tmpfiles.d/ray.conf", "vector/vector.yaml"]
     assert found.mains == {"vector": "vector/vector.yaml"}
     for path, data in found.files.items():
         assert data.endswith(b"\n")

@@ -65,7 +65,8 @@ def test_a_policy_that_says_nothing_of_ray_gets_nothing() -> None:
 
 def test_everything() -> None:
     files = rendered(resolved(policy(ray=EVERYTHING, rotation={"max_size": "64MiB", "backups": 3})))
-    assert list(files) == ["ray/ray.env", "ray/driver.env", "logrotate/ray", "ray/README.md"]
+    assert list(files) == ["ray/ray.env", "ray/driver.env", "logrotate/ray", "tmpfiles.d/ray.conf",
+                           "ray/README.md"]
     assert env(files["ray/ray.env"]) == {
         "RAY_ROTATION_MAX_BYTES": "67108864", "RAY_ROTATION_BACKUP_COUNT": "3", "RAY_BACKEND_LOG_JSON": "1",
         "RAY_BACKEND_LOG_LEVEL": "warning", "RAY_SERVE_LOG_TO_STDERR": "0",
@@ -311,3 +312,40 @@ def test_real_logrotate_needs_an_owner_in_directories_of_everyone(tree: Path) ->
         assert status == code
         assert ("insecure permissions" in output) == bool(code)
         assert len(list(logs.iterdir())) == files
+
+
+# --- ageing ---
+
+
+def test_only_what_lies_below_tmp_ages() -> None:
+    ages = {"/tmp/ray": True, "/var/tmp/x/../ray": True, "/tmp": True, "/tmpx/ray": False, "/data/tmp/ray": False}
+    for temp_dir, does in ages.items():
+        data = policy(ray={"temp_dir": temp_dir}, collector={"state_dir": "/s"}, rotation={})
+        assert (node.TMPFILES in rendered(resolved(data))) is does, temp_dir
+    files = {"f": {"type": "file", "paths": ["/a/*.log"]}}
+    assert node.TMPFILES not in rendered(resolved(policy(sources=files, rotation={})))
+    assert node.TMPFILES not in rendered(resolved(policy()))
+
+
+TMPFILES = shutil.which("systemd-tmpfiles")
+
+
+@pytest.mark.skipif(TMPFILES is None, reason="needs systemd-tmpfiles")
+def test_systemd_leaves_rays_files_alone(tmp_path: Path) -> None:
+    swept = tmp_path / "tmp"
+    for name in ("ray %h x", "other"):
+        old = swept / name / "session_1" / "logs" / "raylet.out"
+        old.parent.mkdir(parents=True)
+        old.write_text("x\n")
+        for path in (old, *old.parents[:4]):
+            os.utime(path, (1, 1))
+    pipeline = resolved(policy(rotation={}))
+    (file,) = (f for f in node.files(pipeline) if f.path == node.TMPFILES)
+    ours, theirs = tmp_path / "ray.conf", tmp_path / "tmp.conf"
+    ours.write_text(render(file.template, header=file.context["header"], temp_dir=f"{swept}/ray %h x"))
+    theirs.write_text(f"e {swept} - - - m:1s\n")  # by the time of writing alone: nobody can set the others back
+    command = [str(TMPFILES), "--clean", str(theirs), str(ours)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (swept / "ray %h x/session_1/logs/raylet.out").exists()
+    assert not (swept / "other/session_1/logs/raylet.out").exists()

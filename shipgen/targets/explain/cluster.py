@@ -31,6 +31,11 @@ def tell_rotation(page: Page, pipeline: Pipeline) -> None:
                 "whoever writes them rotates them, or nobody; shipgen renders nothing for them",
             )
     settings = pipeline.rotation
+    if rotation.ages(pipeline):
+        cure = "keeps them" if settings else f"of a policy with {code('rotation')} keeps them"
+        page.fact("Ray's directory", f"{code(pipeline.ray['temp_dir'])} is emptied by a reboot, and systemd may delete "
+                  "files there that nobody touches for days, under a Ray that runs; the file "
+                  f"{code('tmpfiles.d/ray.conf')} {cure}")
     if settings is None:
         page.fact("Disk and ring time", f"without {code('rotation')} there is nothing to reckon with")
         return
