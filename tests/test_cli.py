@@ -360,7 +360,7 @@ def test_check(at: Callable[[str], str]) -> None:
     assert "%0A-edited%0A" in said[2]
     run(*again.split())
     clean = run("check", name, "-o", "out", "--format", "github").stdout
-    assert clean == "::notice title=summary::out: all 5 files are what the policy renders\n"
+    assert clean == "::notice title=summary::out: all 6 files are what the policy renders\n"
 
     for path, data in before.items():
         path.write_bytes(data)
