@@ -361,6 +361,8 @@ METHOD_SINCE = (4, 2)
 """From here on an HTTP output can PUT."""
 API_KEY_SINCE = (4, 1)
 """From here on Elasticsearch takes an API key."""
+FILES_SINCE = (5, 1)
+"""From here on variables can be read from files (5.0.3 does so, 5.0.0 does not, and 4.2.8 does not start)."""
 ADDRESSES_SINCE = (5, 1)
 """From here on an IP address is looked for among those of a certificate (5.0.9 does so, 5.0.0 does not)."""
 QUARANTINE_SINCE = (5, 1)
@@ -385,8 +387,8 @@ def findings(pipeline: Pipeline, sink: Sink, version: tuple[int, int]) -> Iterat
     if sink.type not in ("file", "console", "kafka"):
         yield from _tls_findings(sink, version)
     for where, ref in common.sink_secrets(sink):
-        if ref.kind == "file" and version < (4, 0):
-            yield Finding("unsupported", Severity.ERROR, where, "Fluent Bit reads secrets from files since 4.0",
+        if ref.kind == "file" and version < FILES_SINCE:
+            yield Finding("unsupported", Severity.ERROR, where, "Fluent Bit reads secrets from files since 5.1",
                           "use {env: NAME}, or a newer version")
     if sink.type == "file" and "$" in sink.options["path"]:
         yield Finding("unsupported", Severity.ERROR, (*path, "path"),

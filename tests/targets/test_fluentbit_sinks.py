@@ -224,7 +224,7 @@ def test_options_of_versions(version: str, inputs: tuple[str, ...], service: boo
 @pytest.mark.parametrize(("sink", "since", "path"), [
     ({**HTTP, "method": "PUT"}, "4.2", "method"),
     ({**SEARCH, "auth": {"api_key": {"env": "K"}}}, "4.1", "auth.api_key"),
-    ({**LOKI, "auth": {"bearer": {"file": "/run/t"}}}, "4.0", "auth.bearer"),
+    ({**LOKI, "auth": {"bearer": {"file": "/run/t"}}}, "5.1", "auth.bearer"),
     ({**HTTP, "compression": "zstd"}, "4.0", "compression"),
     ({**HTTP, "compression": {"codec": "zstd"}}, "4.0", "compression.codec"),
     ({**S3_PLAIN, "compression": "zstd"}, "4.1", "compression"),
