@@ -24,7 +24,7 @@ from shipgen.harness.runners import DockerRunner, LocalRunner, Runner, ShipperHa
 from shipgen.harness.start import at_port, without_env
 from shipgen.pipeline.model import Pipeline, SecretRef, Sink
 from shipgen.rendering import bundle
-from shipgen.targets import common
+from shipgen.targets import aggregator, base, common
 from shipgen.targets.base import Target
 from shipgen.targets.plan import Choice
 
@@ -70,6 +70,8 @@ def check_natively(
         programs = [_Program(choice.target, choice.version, choice.target.main_config)]
         if choice.relay:
             programs.append(_Program(choice.relay.target, choice.relay.version, choice.relay.config))
+        if choice.aggregator:
+            programs.append(_Program(base.get("vector"), choice.aggregator, aggregator.CONFIG))
         for program in programs:
             try:
                 with _runner(program) as runner:
@@ -147,10 +149,9 @@ class _Check:
 
     def _checked(self) -> str:
         """What the checker refuses; empty where it finds nothing wrong."""
-        sinks = tuple(_without_secrets(s, self.runner.workdir) for s in self.pipeline.sinks)
+        here = _with_sinks(self.pipeline, lambda sink: _without_secrets(sink, self.runner.workdir))
         # some checkers make the directory for the shipper's state
-        collector = replace(self.pipeline.collector, state_dir=str(self.state))
-        here = replace(self.pipeline, sinks=sinks, collector=collector)
+        here = replace(here, collector=replace(self.pipeline.collector, state_dir=str(self.state)))
         config = self._written("check", here)
         handle = self._start("check", self.target.validate_argv(str(config)), here)
         deadline = time.monotonic() + _LIMIT_S
@@ -166,7 +167,7 @@ class _Check:
         with _stand_in() as endpoint:
             here = harmless(self.pipeline, self.runner, endpoint)
             config = self._written("start", here)
-            for name in (self.target.name, "relay"):
+            for name in (self.target.name, "relay", aggregator.NAME):
                 Path(common.state_dir(here, name)).mkdir(parents=True, exist_ok=True)
             handle = self._start("start", self.target.start_argv(str(config), here, self.program.version), here)
             deadline = time.monotonic() + _LIMIT_S
@@ -222,9 +223,15 @@ def harmless(pipeline: Pipeline, runner: Runner, endpoint: str) -> Pipeline:
     )
     collector = replace(pipeline.collector, root=root, state_dir=str(runner.workdir / "state"),
                         metrics_bind="127.0.0.1", metrics_port=runner.free_port())
-    sinks = tuple(_led_astray(s, runner.workdir, endpoint) for s in pipeline.sinks)
     here = at_port(pipeline, runner.free_port())
-    return replace(here, collector=collector, sources=sources, sinks=sinks)
+    here = _with_sinks(here, lambda sink: _led_astray(sink, runner.workdir, endpoint))
+    return replace(here, collector=collector, sources=sources)
+
+
+def _with_sinks(pipeline: Pipeline, change: Callable[[Sink], Sink]) -> Pipeline:
+    """The pipeline with another in the place of each sink, also of the one that agents have before a hop."""
+    hop = pipeline.hop and replace(pipeline.hop, sink=change(pipeline.hop.sink))
+    return replace(pipeline, sinks=tuple(change(sink) for sink in pipeline.sinks), hop=hop)
 
 
 def _led_astray(sink: Sink, directory: Path, endpoint: str) -> Sink:
@@ -257,7 +264,7 @@ def _with_secret(value: Any, secret: Path) -> Any:
 
 def _variables(pipeline: Pipeline) -> dict[str, str]:
     """Values for the variables that the configuration refers to."""
-    refs = [ref for sink in pipeline.sinks for _, ref in common.sink_secrets(sink)]
+    refs = [ref for _, ref in common.secrets(pipeline)]
     if isinstance(pipeline.collector.node, SecretRef):
         refs.append(pipeline.collector.node)
     return {ref.name: "none" for ref in refs if ref.kind == "env"}
@@ -285,10 +292,15 @@ class _Anything(BaseHTTPRequestHandler):
         """Nothing: nobody asked."""
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, *_: object) -> None:
+        """Nothing: a shipper that is ended in the middle of a request is no fault."""
+
+
 @contextlib.contextmanager
 def _stand_in() -> Iterator[str]:
     """A server on the loopback interface that stands in for every sink."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Anything)
+    server = _Server(("127.0.0.1", 0), _Anything)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
     try:

@@ -50,6 +50,21 @@ def test_nothing_real_is_left_in_what_is_started(target: str) -> None:
     assert "/real/" not in text
 
 
+def test_nothing_real_is_left_of_a_hop() -> None:
+    secret = {"file": "/real/secret"}
+    hop = {"via": "kafka", "brokers": ["real.example.com:9092"], "topic": "t", "tls": {"ca_file": "/real/ca.pem"},
+           "sasl": {"user": secret, "password": secret}}
+    data = policy(sinks=SINKS, topology=hop, ray={"temp_dir": "/real/ray"}, collector={"state_dir": "/real/s"})
+    choice = judged(data)
+    with LocalRunner() as runner:
+        (runner.workdir / "state").mkdir()
+        files = bundle.of(native.harmless(resolved(data), runner, "http://127.0.0.1:1"), [choice]).files
+        text = b"".join(files[path] for path in ("vector/vector.yaml", "aggregator/vector.yaml")).decode()
+    assert "127.0.0.1:9" in text
+    assert "real.example.com" not in text
+    assert "/real/" not in re.sub(r"/node/real/", "/node/", text)
+
+
 def program(directory: Path, checks: str, starts: str) -> None:
     """A `vector` that does as told when it is asked to validate, and when it is started."""
     script = directory / "vector"
