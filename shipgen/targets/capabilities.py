@@ -116,7 +116,8 @@ TABLE: dict[str, tuple[Row, ...]] = {
     ),
     "fluentbit": (
         Row("parsing.fingerprint", _U, "neither Fluent Bit nor its Lua has SHA-3", _SHA3),
-        Row("rotation.by", _A, "lines written between logrotate's copy and its truncation are in neither file",
+        Row("rotation.by", _A, "lines written between logrotate's copy and its truncation are in neither file "
+            "(1 of 1,573 in seven rotations)",
             "use by: ray", values=frozenset({"logrotate"})),
         Row("sources.*.on_long_line", _A, "lines up to 8 MiB are read and cut; longer ones are skipped before 4.2",
             values=frozenset({"truncate"}), before=(4, 2)),
@@ -204,8 +205,8 @@ TABLE: dict[str, tuple[Row, ...]] = {
             "logs/old/ again from its beginning (8 files of 17 entries: 136 repeats)",
             "with RAY_LOG_MONITOR_MAX_OPEN_FILES above the number of worker files on a node Ray moves none",
             values=frozenset({MOVED})),
-        Row("rotation.by", _A, "logrotate's copies are not read; what is written between a copy and the truncation is "
-            "lost", "use by: ray", values=frozenset({"logrotate"})),
+        Row("rotation.by", _A, "logrotate's copies are not read; what Promtail has not read when a file is truncated "
+            "is lost (32 of 1,759 lines in seven rotations)", "use by: ray", values=frozenset({"logrotate"})),
         Row("sources.*.start", _U, "Promtail reads every file that it does not know from its beginning",
             "use start: beginning, or another target", values=frozenset({"end"})),
         Row("sources.*.rotated", _U, "Promtail knows files by their path, so it would read every backup again from "
@@ -227,6 +228,10 @@ TABLE: dict[str, tuple[Row, ...]] = {
         Row("sinks.<s3>.**", _U, _ONLY_LOKI, _OTHER_TARGET),
         Row("sinks.<kafka>.**", _U, _ONLY_LOKI, _OTHER_TARGET),
         Row("sinks.<http>.**", _U, _ONLY_LOKI, _OTHER_TARGET),
+        Row("sinks.<loki>.delivery", _A, "Promtail does not try again what is answered with 4xx, but for 429, and "
+            "counts lines as read before Loki has them: five seconds of 401 lost 644 of 1,316, killed while Loki was down it "
+            "lost 746 of 2,149", "write delivery: best_effort if that may be; or use a target that keeps what is not "
+            "delivered, such as vector", values=frozenset({NOT_GIVEN})),
         Row("sinks.<loki>.delivery", _U, "Promtail counts lines as read before Loki has them: killed while Loki was "
             "down, it lost 746 of 2,149", "leave delivery out, or use a target that keeps what is not delivered, "
             "such as vector", values=frozenset({"at_least_once"})),
@@ -253,7 +258,8 @@ TABLE: dict[str, tuple[Row, ...]] = {
         Row("**"),
     ),
     "fluentd": (
-        Row("rotation.by", _A, "lines written between logrotate's copy and its truncation are in neither file",
+        Row("rotation.by", _A, "lines written between logrotate's copy and its truncation are in neither file "
+            "(none of 1,745 in seven rotations)",
             "use by: ray", values=frozenset({"logrotate"})),
         Row("sources.*.ignore_older", _A, "a file that is written to again after that long is read from its "
             "beginning"),
@@ -290,7 +296,8 @@ TABLE: dict[str, tuple[Row, ...]] = {
         Row("relay.target", values=frozenset({"vector"})),
         Row("relay.target", _U, "Filebeat's lines go to Vector", "use target: vector"),
         Row("relay.address"),
-        Row("rotation.by", _A, "lines written between logrotate's copy and its truncation are in neither file",
+        Row("rotation.by", _A, "what Filebeat has not read when logrotate truncates a file is lost (57 of 1,703 "
+            "lines in seven rotations)",
             "use by: ray", values=frozenset({"logrotate"})),
         Row("sources.*.start", _A, "files that are being written to when Filebeat starts for the first time are read "
             "from their beginning (5 of 5; 15 of 15 others from their end)", "use start: beginning",

@@ -168,12 +168,14 @@ def test_what_is_lost_and_repeated_is_said_once() -> None:
         return set(said(given_policy(**parts), Severity.WARNING))
 
     worker, train = ({"ray": {"type": "ray", "components": [name]}} for name in ("worker", "train"))
-    node = {"node": "n"}
-    assert places(sources=train, collector=node) == set()
-    assert places(sources=train) == {"collector.node"}
-    assert places(sources=worker, collector=node) == {"sources.ray"}
-    assert places(sources=train, collector=node, rotation={"by": "ray"}) == {"rotation.by"}
-    assert places(sources=train, collector=node, rotation={"by": "logrotate", "owner": "a:b"}) == {"rotation.by"}
+    node, lost = {"node": "n"}, {"sinks.loki.delivery"}
+    assert places(sources=train, collector=node) == lost
+    kept = {"loki": {**LOKI, "delivery": "best_effort"}}
+    assert places(sources=train, collector=node, sinks=kept) == set()
+    assert places(sources=train) == {"collector.node"} | lost
+    assert places(sources=worker, collector=node) == {"sources.ray"} | lost
+    assert places(sources=train, collector=node, rotation={"by": "ray"}) == {"rotation.by"} | lost
+    assert places(sources=train, collector=node, rotation={"by": "logrotate", "owner": "a:b"}) == {"rotation.by"} | lost
     both = [d.text for d in judged(given_policy(collector=node), "promtail").diagnostics if d.path == "sources.ray"]
     assert sum("reads no backups" in t for t in both) == 1
     assert sum("logs/old/" in t for t in both) == 1

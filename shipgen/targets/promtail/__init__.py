@@ -82,6 +82,10 @@ class Promtail:
                 yield self._approximated(version, ("sources", "<ray>", "components"), MOVED, ("sources", source.name))
             if not pipeline.rotation and any(f in rotation.by_ray(pipeline) for f in source.families):
                 yield self._approximated(version, ("rotation", "by"), "ray", ("sources", source.name))
+        for sink in pipeline.sinks:
+            if "delivery" not in sink.options:
+                leaf = ("sinks", "<loki>", "delivery")
+                yield self._approximated(version, leaf, NOT_GIVEN, ("sinks", sink.name, "delivery"))
         for where, _ in _secrets(pipeline):
             yield Finding("needs-flag", Severity.WARNING, where,
                           "Promtail reads environment variables only with -config.expand-env=true; without it the "
