@@ -229,9 +229,9 @@ TABLE: dict[str, tuple[Row, ...]] = {
         Row("sinks.<kafka>.**", _U, _ONLY_LOKI, _OTHER_TARGET),
         Row("sinks.<http>.**", _U, _ONLY_LOKI, _OTHER_TARGET),
         Row("sinks.<loki>.delivery", _A, "Promtail does not try again what is answered with 4xx, but for 429, and "
-            "counts lines as read before Loki has them: five seconds of 401 lost 644 of 1,316, killed while Loki was down "
-            "it lost 746 of 2,149", "write delivery: best_effort if that may be; or use a target that keeps what is not "
-            "delivered, such as vector", values=frozenset({NOT_GIVEN})),
+            "counts lines as read before Loki has them: five seconds of 401 lost 644 of 1,316, killed while Loki was "
+            "down it lost 746 of 2,149", "write delivery: best_effort if that may be; or use a target that keeps what "
+            "is not delivered, such as vector", values=frozenset({NOT_GIVEN})),
         Row("sinks.<loki>.delivery", _U, "Promtail counts lines as read before Loki has them: killed while Loki was "
             "down, it lost 746 of 2,149", "leave delivery out, or use a target that keeps what is not delivered, "
             "such as vector", values=frozenset({"at_least_once"})),
