@@ -149,6 +149,7 @@ class Stage:
             return
         if not self.faults or self.restarts >= _RESTARTS:
             raise OutsideError(f"{self.run.name} ended by itself; its log ends with:\n{tail(self.shipper.log())}")
+        self.shipper.kill()  # where a relay ended, its shipper has not, and the other way round
         self.restarts += 1
         self.progress(f"{self.run.name} ended by itself; starting it again")
         try:

@@ -82,6 +82,11 @@ def test_faults_by_name() -> None:
         faults.fault("429:2")
 
 
+def test_the_page_has_them_all() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "verify.md").read_text()
+    assert [name for name in (*faults.FAULTS, *scenarios.NAMES) if f"`{name}`" not in page] == []
+
+
 def test_no_small_disk_without_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(OutsideError, match="enospc mounts a small file system, which takes root"):
