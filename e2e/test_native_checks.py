@@ -90,6 +90,21 @@ def test_what_is_rendered_passes(target: str, tmp_path: Path) -> None:
     assert all("not looked at by either: secrets" in note.text for note in found)
 
 
+@pytest.mark.skipif(shutil.which("vector") is None, reason="there is no `vector` on PATH")
+def test_the_aggregator_of_a_hop_is_checked_too(tmp_path: Path) -> None:
+    hop = "topology: {via: kafka, brokers: ['k:9092'], topic: logs}\nrotation:"
+    pipeline, choice = judged("vector", POLICY.replace("rotation:", hop), tmp_path)
+    assert choice.renders, [d.message for d in choice.diagnostics if d.severity is Severity.ERROR]
+    found, code = check_natively(pipeline, [choice])
+    assert (errors(found), code, len(found)) == ([], 0, 2)
+    broken = replaced("consumer_group|group_id", "nonsense", "aggregator/")
+
+    def change(files: Files) -> Files:
+        return {path: broken(path, data.decode()).encode() for path, data in files.items()}
+
+    assert errors(check_natively(pipeline, [choice], change)[0])
+
+
 Break = Callable[[str, str], str]
 """From a path and the text of a file to another text."""
 

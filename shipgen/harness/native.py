@@ -85,7 +85,7 @@ def check_natively(
 
 @dataclass(frozen=True, slots=True)
 class _Program:
-    """A shipper, and which file of the bundle is its configuration: that of a target, or the relay's."""
+    """A shipper, and which file of the bundle it gets: that of a target, the relay's or the aggregator's."""
 
     target: Target
     version: str
