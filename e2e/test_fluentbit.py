@@ -7,18 +7,16 @@ import shutil
 import subprocess
 import time
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import test_vector_live as live
 import test_vector_policies as others
-from policies import POLICY, TREES, Run
+from policies import POLICY, TREES, Run, run_of
 
 from shipgen.harness import report
 from shipgen.harness.replay import copy_tree
-from shipgen.harness.runners import LocalRunner
-from shipgen.harness.verify import Render, Report, Scenario, Stage, StaticTree, verify
+from shipgen.harness.verify import Render, Stage, StaticTree
 from shipgen.pipeline import resolve
 from shipgen.policy import load
 from shipgen.rendering import bundle
@@ -30,26 +28,7 @@ ALL = POLICY.replace("{type: ray}", "{type: ray, components: [all]}")
 @pytest.fixture
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
     """Verify a policy on Fluent Bit: a recorded tree by its name, or a scenario."""
-    for program in ("loki", "fluent-bit"):
-        if shutil.which(program) is None:
-            reason = f"there is no `{program}` on PATH"
-            (pytest.fail if request.config.getoption("--require-shippers") else pytest.skip)(reason)
-
-    def run(
-        scenario: str | Scenario, policy: str = POLICY, change: Callable[[Render], Render] = lambda render: render
-    ) -> Report:
-        file = tmp_path / "policy.yaml"
-        file.write_text(policy.replace('vector: {version: "0.57"}', 'fluentbit: {version: "5.1"}'))
-        loaded = load([str(file)])
-        pipeline = resolve(loaded)
-        choice = plan.choose("fluentbit", loaded, pipeline)
-        assert choice.target is not None, choice.diagnostics
-        assert choice.renders, choice.diagnostics
-        what = StaticTree(TREES / scenario) if isinstance(scenario, str) else scenario
-        render = change(lambda of: dict(bundle.of(of, [choice]).files))
-        return verify(pipeline, render, choice.target, choice.version, what, LocalRunner(), keep=tmp_path / "kept")
-
-    return run
+    return run_of("fluentbit", request, tmp_path)
 
 
 @pytest.mark.parametrize("tree", ["text", "json", "rotated", "text-worker-node", "process-exit"])

@@ -7,13 +7,12 @@ import shutil
 import subprocess
 import time
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import test_vector_live as live
 import test_vector_policies as others
-from policies import POLICY, TREES, Run
+from policies import POLICY, TREES, Run, run_of
 from receivers.base import Answer, Request, decompressed
 from receivers.web import LinesServer
 from sinks import differences, prepare
@@ -21,7 +20,7 @@ from sinks import differences, prepare
 from shipgen.harness import report
 from shipgen.harness.replay import copy_tree
 from shipgen.harness.runners import LocalRunner
-from shipgen.harness.verify import Render, Report, Scenario, Stage, StaticTree, verify
+from shipgen.harness.verify import Render, Stage, StaticTree
 from shipgen.pipeline import resolve
 from shipgen.pipeline.model import Pipeline
 from shipgen.policy import load
@@ -34,26 +33,7 @@ ALL = POLICY.replace("{type: ray}", "{type: ray, components: [all]}")
 @pytest.fixture
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
     """Verify a policy on Fluentd: a recorded tree by its name, or a scenario."""
-    for program in ("loki", "fluentd"):
-        if shutil.which(program) is None:
-            reason = f"there is no `{program}` on PATH"
-            (pytest.fail if request.config.getoption("--require-shippers") else pytest.skip)(reason)
-
-    def run(
-        scenario: str | Scenario, policy: str = POLICY, change: Callable[[Render], Render] = lambda render: render
-    ) -> Report:
-        file = tmp_path / "policy.yaml"
-        file.write_text(policy.replace('vector: {version: "0.57"}', 'fluentd: {version: "1.19"}'))
-        loaded = load([str(file)])
-        pipeline = resolve(loaded)
-        choice = plan.choose("fluentd", loaded, pipeline)
-        assert choice.target is not None, choice.diagnostics
-        assert choice.renders, choice.diagnostics
-        what = StaticTree(TREES / scenario) if isinstance(scenario, str) else scenario
-        render = change(lambda of: dict(bundle.of(of, [choice]).files))
-        return verify(pipeline, render, choice.target, choice.version, what, LocalRunner(), keep=tmp_path / "kept")
-
-    return run
+    return run_of("fluentd", request, tmp_path)
 
 
 @pytest.mark.parametrize("tree", ["text", "json", "rotated", "text-worker-node", "process-exit"])
