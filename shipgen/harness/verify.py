@@ -152,6 +152,7 @@ class Stage:
         self.shipper.kill()  # where a relay ended, its shipper has not, and the other way round
         self.restarts += 1
         self.progress(f"{self.run.name} ended by itself; starting it again")
+        self.shipper.kill()  # of a shipper and its relay one may still be there
         try:
             self.start()
         except OutsideError:

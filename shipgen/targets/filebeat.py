@@ -73,6 +73,7 @@ class Filebeat:
     binary = "filebeat"
     reads_rotated = True
     ready_line = "Loading and starting Inputs completed"
+    smallest_buffer = vector.TARGET.smallest_buffer
 
     def relay(self, pipeline: Pipeline) -> Relay | None:
         """Vector, where the policy names it, in the version that the policy gives for the target `vector`."""
