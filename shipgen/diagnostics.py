@@ -314,6 +314,9 @@ def _github(found: Sequence[Diagnostic], options: _Options) -> str:
     def escaped(value: str) -> str:
         return data(value).replace(":", "%3A").replace(",", "%2C")
 
+    def level(severity: Severity | None) -> str:
+        return str(severity) if severity in (Severity.ERROR, Severity.WARNING) else "notice"
+
     def command(d: Diagnostic) -> str:
         values: dict[str, str | int] = {}
         if d.place and d.place.file:
@@ -323,10 +326,10 @@ def _github(found: Sequence[Diagnostic], options: _Options) -> str:
         shown = [d.message, *d.detail.splitlines()[2:]]  # the annotation names the file, so the diff need not
         more = [f"... {len(shown) - _ANNOTATED} more lines"] if len(shown) > _ANNOTATED else []
         text = "\n".join([*shown[:_ANNOTATED], *more])
-        return f"::{'notice' if d.severity is Severity.NOTE else d.severity} {properties}::{data(text)}\n"
+        return f"::{level(d.severity)} {properties}::{data(text)}\n"
 
     # GitHub shows ten annotations of a step, the first ones
-    closing = f"::{worst(found) or 'notice'} title=summary::{data(options.closing)}\n".replace("::note ", "::notice ")
+    closing = f"::{level(worst(found))} title=summary::{data(options.closing)}\n"
     return (closing if options.closing else "") + "".join(map(command, found))
 
 
