@@ -33,7 +33,11 @@ verl: {engine_worker: {metrics: {port: 9091}}}
 sources:
   ray: {type: ray}
   engine: {type: verl, paths: [/var/log/verl/*.log]}
-sinks: {loki: {type: loki, endpoint: "http://loki:3100"}}
+sinks:
+  loki:
+    type: loki
+    endpoint: "http://loki:3100"
+    retention: {keep: 30d, streams: [{labels: {level: debug}, keep: 2d}]}
 """
 GOOD = {
     "DISPATCH": ("task_id=1 completed", {"status": "completed"}), "MEM": ("heap usage 40%", {"heap_pct": "40"}),
@@ -127,6 +131,11 @@ def ruler(files: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory,
             "rule_path": str(directory / "scratch"), "ring": {"kvstore": {"store": "inmemory"}},
             "poll_interval": "2s",
         }
+        overrides = directory / "overrides.yaml"
+        overrides.write_bytes(files["retention/loki.yaml"])
+        tree["runtime_config"] = {"file": str(overrides), "period": "1s"}
+        tree["compactor"] = {"working_directory": str(directory / "compactor"), "retention_enabled": True,
+                             "delete_request_store": "filesystem"}
         config = directory / "loki.yaml"
         config.write_text(json.dumps(tree))
         log = (directory / "log").open("wb")
@@ -181,6 +190,15 @@ def test_what_fires(ruler: Ruler) -> None:
     assert nodes(rules["RingTooSmall"], "pending", "firing") == {"fast"}
     (alert,) = (a for a in rules["VerlNetAnomalies"]["alerts"] if a["labels"]["node"] == "NET-five")
     assert alert["annotations"]["look_closer"].endswith("--node NET-five --yes")
+
+
+def test_loki_takes_the_times_for_which_streams_are_kept(ruler: Ruler) -> None:
+    asks = urllib.request.Request(f"{ruler.url}/config/tenant/v1/limits", headers={"X-Scope-OrgID": "fake"})
+    with urllib.request.urlopen(asks) as answer:
+        taken = yaml.safe_load(answer)["retention_stream"]
+    assert [(one["selector"], one["priority"]) for one in taken] == [
+        ('{job="alerts"}', 1), ('{job="alerts", level="debug"}', 2)]
+    assert [str(one["period"]) for one in taken] == ["30d", "2d"]
 
 
 def test_the_dashboard_asks_what_loki_answers(ruler: Ruler, files: dict[str, bytes]) -> None:

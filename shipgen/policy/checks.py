@@ -19,6 +19,7 @@ _HIGH_CARDINALITY: Final = frozenset(
 )
 _NO_LABEL: Final = frozenset({"time", "extra"})
 _MAX_LABELS: Final = 14
+_DAY_MS: Final = 86_400_000
 
 # Fields that are what they are: neither a rule nor a regex group may write them.
 _RESERVED_GROUPS: Final = frozenset(
@@ -303,6 +304,7 @@ class _Semantics:
             if one in tls and other not in tls:
                 text, hint = f"required beside `{one}`, but missing", "give both, or neither"
                 self.error("missing-key", (*path, "tls", other), text, hint)
+        self.check_retention((*path, "retention"), _map(sink.get("retention")), sink)
         match sink.get("type"):
             case "loki":
                 self.check_labels((*path, "labels"), _map(sink.get("labels")), known)
@@ -316,6 +318,29 @@ class _Semantics:
                 self.check_field(sink["key"], (*path, "key"), known)
             case "file" if isinstance(sink.get("path"), str):
                 self.check_output((*path, "path"), sink["path"])
+
+    def check_retention(self, path: Path, retention: dict[str, Any], sink: dict[str, Any]) -> None:
+        streams = list(enumerate(_list(retention.get("streams"))))
+        given = [((*path, "keep"), retention.get("keep"))]
+        given += [((*path, "streams", index, "keep"), _map(one).get("keep")) for index, one in streams]
+        for where, keep in given:
+            if isinstance(keep, int) and keep < _DAY_MS:
+                self.error("bad-value", where, "less than a day", "servers reckon in days; write 1d or more")
+        keep, cold = retention.get("keep"), retention.get("cold_after")
+        if isinstance(keep, int) and isinstance(cold, int) and cold >= keep:
+            self.error("conflict", (*path, "cold_after"), "it is deleted before", "write less than `keep`")
+        labels = _map(sink.get("labels"))
+        known = {*_map(labels.get("static")), *(f for f in _list(labels.get("fields")) if isinstance(f, str))}
+        for index, one in streams:
+            for name in _map(_map(one).get("labels")):
+                if name not in known:
+                    where = (*path, "streams", index, "labels", name)
+                    self.error(
+                        "unknown-name",
+                        where,
+                        f"no stream of this sink has a label {echo(name, where)}",
+                        suggest(name, known, "its labels"),
+                    )
 
     def check_hop(self, hop: dict[str, Any]) -> None:
         tls = _map(hop.get("tls"))

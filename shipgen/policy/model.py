@@ -583,6 +583,14 @@ RULE = Map(
 # Sinks
 
 
+def _retention(**more: Key) -> Key:
+    keep = Key(DURATION, "How long what was delivered is kept: a day at least.", required=True, example="30d")
+    return Key(Map({"keep": keep, **more}), "How long the server keeps it: retention/.", example={"keep": "30d"})
+
+
+_COLD_AFTER = Key(DURATION, "When it goes to cheaper storage.", example="7d")
+
+
 def _sink(type_name: str, description: str, keys: dict[str, Key], *, remote: bool = True) -> Map:
     head = {"type": Key(_enum(type_name), description, required=True), "from": _FROM, "when": _WHEN}
     tail = {"delivery": _DELIVERY, "buffer": _BUFFER, "retry": _RETRY} if remote else {}
@@ -640,6 +648,7 @@ def _search(type_name: str, description: str) -> Map:
                     ),
                     "A plain index instead of a data stream.",
                 ),
+                "retention": _retention(cold_after=_COLD_AFTER),
                 "auth": _SEARCH_AUTH,
                 "tls": _TLS,
                 "batch": _batch("1MiB", "1s"),
@@ -721,6 +730,26 @@ SINKS = Variants(
                     "their own as metadata, are sent all the same, or are dropped and counted.",
                     default="restamp",
                 ),
+                "retention": _retention(
+                    streams=Key(
+                        List(
+                            Map(
+                                {
+                                    "labels": Key(
+                                        Map(rest=LINE, names=LABEL, at_least=1),
+                                        "Labels of the streams, beside the static ones.",
+                                        required=True,
+                                        example={"component": "raylet"},
+                                    ),
+                                    "keep": Key(DURATION, "How long these are kept.", required=True, example="7d"),
+                                }
+                            )
+                        ),
+                        "Streams that are kept for another time; of several that match the last counts.",
+                        default=[],
+                        example=[{"labels": {"level": "debug"}, "keep": "2d"}],
+                    )
+                ),
                 "auth": _AUTH,
                 "tls": _TLS,
                 "batch": _batch("1MiB", "1s"),
@@ -768,6 +797,14 @@ SINKS = Variants(
                     example={"access_key_id": {"env": "S3_KEY"}, "secret_access_key": {"env": "S3_SECRET"}},
                 ),
                 "sse": Key(_enum("AES256", "aws:kms"), "Encryption on the server.", example="AES256"),
+                "retention": _retention(
+                    cold_after=_COLD_AFTER,
+                    storage_class=Key(
+                        _string("storage class", "capitals and `_`", "^[A-Z][A-Z0-9_]{0,63}$"),
+                        "Where it goes then.",
+                        default="GLACIER",
+                    ),
+                ),
                 "tls": _TLS,
                 "batch": _batch("64MiB", "5m"),
                 "compression": _compression("gzip", "zstd"),
@@ -1132,9 +1169,6 @@ POLICY: Final = Map(
         ),
     }
 )
-
-# Keys that do not exist yet, or must not exist, and what to say about them.
-LATER: Final = {"retention"}
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -116,8 +116,6 @@ class _SchemaError:
                     path,
                     key=True,
                 )
-            elif not self.path and name in model.LATER:
-                self.add("not-yet", f"the section `{name}` is not there yet", "remove it", path, key=True)
             else:
                 self.add("unknown-key", text, hint, path, key=True)
 

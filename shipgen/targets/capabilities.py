@@ -51,6 +51,7 @@ SHARED: tuple[Row, ...] = (
     Row("rotation.by"),
     Row("rotation.**", _X, "Ray's environment, logrotate and `explain`"),
     Row("verl.**", _X, "VeRL's own settings: verl/"),
+    Row("sinks.*.retention.**", _X, "settings of the server: retention/"),
     Row("relay.**", _X, "for targets that cannot reach a sink on their own"),
 )
 """Rows that hold for every target."""

@@ -12,7 +12,7 @@ from shipgen.catalog import environment, ray
 from shipgen.catalog.environment import Scope, Variable
 from shipgen.pipeline import rotation
 from shipgen.pipeline.model import Pipeline
-from shipgen.targets import verl
+from shipgen.targets import retention, verl
 from shipgen.targets.base import File
 
 NODE_ENV = "ray/ray.env"
@@ -79,6 +79,7 @@ def files(pipeline: Pipeline) -> Iterator[File]:
     if node or driver or rotated:
         yield File(README, "ray/README.md.j2", {"header": header, "r": _readme(pipeline, node, driver)}, "markdown")
     yield from verl.files(pipeline, header)
+    yield from retention.files(pipeline, header)
 
 
 Found = list[tuple[Variable, str]]

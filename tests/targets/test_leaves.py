@@ -42,7 +42,7 @@ SINKS: dict[str, dict[str, Any]] = {
 
 
 class Pair(NamedTuple):
-    """Two values of a leaf, and what has to stand around it: keys beside it (`..` in front: one map further up)."""
+    """Two values of a leaf, and what has to stand around it: keys beside it (each `..` in front: one further up)."""
 
     one: Any
     other: Any
@@ -129,6 +129,12 @@ PAIRS: dict[str, Pair] = {
     "*.when.*.matches": Pair("a", "b"),
     "*.when.*.exists": Pair(True, False),
     "*.when.*": Pair("raylet", "worker"),
+    "sinks.*.retention.keep": Pair("30d", "60d"),
+    "sinks.*.retention.cold_after": Pair("7d", "8d", {"keep": "30d"}),
+    "sinks.<s3>.retention.storage_class": Pair("GLACIER", "COLD", {"keep": "30d", "cold_after": "7d"}),
+    "sinks.<loki>.retention.streams.[].labels.*": Pair(
+        "a", "b", {"..keep": "7d", "......keep": "30d", "........labels": {"fields": ["node", "a"]}}),
+    "sinks.<loki>.retention.streams.[].keep": Pair("7d", "8d", {"labels": {"level": "debug"}, "....keep": "30d"}),
     "sinks.*.type": Pair("loki", "nope"),
     "sinks.*.from": Pair(["a"], ["b"]),
     "sinks.*.endpoint": Pair("https://a", "https://b"),
@@ -262,8 +268,8 @@ def _with(data: dict[str, Any], path: list[str | int], value: Any, beside: Mappi
             here[step] = empty
         parents.append(here[step])
     for key, extra in beside.items():
-        up = 2 if key.startswith("..") else 1
-        parents[-up][key.removeprefix("..")] = copy.deepcopy(extra)
+        name = key.lstrip(".")
+        parents[-1 - (len(key) - len(name)) // 2][name] = copy.deepcopy(extra)
     if value is not ABSENT:
         here = parents[-1]
         if isinstance(path[-1], int):

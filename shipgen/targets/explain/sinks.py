@@ -211,6 +211,11 @@ def _delivery(page: Page, sink: Sink, pipeline: Pipeline, choices: Sequence[Choi
         page.fact("Delivery", _DELIVERY[options["delivery"]])
     elif "retry" in options:
         page.fact("Delivery", f"the strongest that each target has{_strongest(sink, pipeline, choices)}")
+    if "retention" in options:
+        words = duration(options["retention"]["keep"])
+        if "cold_after" in options["retention"]:
+            words += f", from {duration(options['retention']['cold_after'])} on as cold data"
+        page.fact("The server keeps it", f"{words}, once it is told so ({code('retention/')})")
     if "buffer" in options:
         buffer = options["buffer"]
         page.fact("Buffer", f"{size(buffer['max_size'])}, on disk where the target can; {_FULL[buffer['when_full']]}")

@@ -17,7 +17,7 @@ END_OF_LIFE = "2026-03-02"
 TO_ALLOY = "alloy convert --source-format=promtail --output=config.alloy promtail.yaml"
 OWN_NAMES = ("Entry", "Value")
 """Names that Promtail's templates give a meaning of their own; those that begin with `S_` are this pipeline's."""
-_CLIENTS_OWN = ("endpoint", "tenant", "auth", "tls", "batch", "retry", "delivery", "buffer", "compression")
+_CLIENTS_OWN = ("endpoint", "tenant", "auth", "tls", "batch", "retry", "delivery", "buffer", "compression", "retention")
 """Settings of a sink that concern its client alone; all else is the pipeline's, which all clients share."""
 
 Path = tuple[str | int, ...]
