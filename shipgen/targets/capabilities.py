@@ -314,7 +314,7 @@ TABLE: dict[str, tuple[Row, ...]] = {
           for sink in ("elasticsearch", "kafka", "file", "console")),
         Row("parsing.**", _R, "the relay makes the record", _A_RELAY),
         Row("sources.<file>.multiline.max_lines", _R, "the relay makes the record", _A_RELAY),
-        *(row for row in SHARED if row.leaf != "relay.**"),
+        *(row for row in SHARED if row.leaf not in ("relay.**", "sinks.*.retention.**")),
         Row("**"),
     ),
 }
