@@ -121,7 +121,8 @@ OPTION: Mapping[str, Break] = {
     "fluentbit": replaced(r"( *)(- )?(name: .?tail.?)\n", r"\g<0>\1  nonsense_option: 1\n"),
     "fluentd": replaced(r"  @type shipgen_tail\n", r"\g<0>  nonsense_option 1\n", r"\.conf$"),
     "promtail": replaced(r"positions:\n", r"\g<0>  nonsense_option: 1\n"),
-    "filebeat": replaced(r"( *)- type: .?filestream.?\n", r"\g<0>\1  prospector.scanner.check_interval: nonsense\n"),
+    # it takes any setting that it does not know, so a value is broken
+    "filebeat": replaced(r"( check_interval: ).*", r"\1nonsense", "filebeat/"),
 }
 PROGRAM: Mapping[str, Break] = {
     "vector": replaced(r"del\(\.raw\)", r"del(.raw"),
