@@ -245,6 +245,7 @@ def test_what_the_relay_can_not_do_is_said_of_its_version() -> None:
     ({"collector": {"metrics": {"bind": "localhost"}}}, "unsupported", "collector.metrics.bind"),
     ({"sources": {"ray": {"type": "ray", "start": "end"}}}, "approximated", "sources.ray.start"),
     ({"rotation": {"by": "ray"}}, "inode-reuse", "rotation.backups"),
+    ({}, "restart-after-outage", "relay.target"),
 ])
 def test_findings(parts: dict[str, Any], code: str, path: str) -> None:
     assert (code, path) in {(d.code, d.path) for d in judged(given_policy(**parts), "filebeat").diagnostics}
