@@ -110,9 +110,9 @@ class Filebeat:
             yield Finding("relay-in-the-clear", Severity.NOTE, ("relay", "address"),
                           "lines go to the relay as they are, without TLS", "let the relay run on the node itself")
         yield Finding("restart-after-outage", Severity.NOTE, ("relay", "target"),
-                      "when a sink takes nothing and its buffer is full for more than an hour, Filebeat closes the files "
-                      "that wait; those that do not grow any more it reads on when it is started again (4,478 of 80,000 "
-                      "lines until then, all of them afterwards)",
+                      "when a sink takes nothing and its buffer is full for more than an hour, Filebeat closes the "
+                      "files that wait; those that do not grow any more it reads on when it is started again (4,478 of "
+                      "80,000 lines until then, all of them afterwards)",
                       "buffers that hold the longest outage; start Filebeat again after a longer one")
         if any(s.families for s in pipeline.sources) and rotation.by(pipeline) == "ray":
             yield Finding("inode-reuse", Severity.NOTE, ("rotation", "backups"),
