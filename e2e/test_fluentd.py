@@ -27,6 +27,7 @@ from shipgen.policy import load
 from shipgen.rendering import bundle
 from shipgen.targets import plan
 
+RELAYED = POLICY + "relay: {target: fluentbit, address: 127.0.0.1:6044}\n"
 ALL = POLICY.replace("{type: ray}", "{type: ray, components: [all]}")
 
 
@@ -154,6 +155,34 @@ def test_a_redaction_that_fails_delivers_nothing_of_the_text(run: Run) -> None:
     assert given.pop("line") == "[redaction failed]"
     assert given == {"pid": "", "caller": "", "thread": ""}
     assert 'shipgen_redaction_failed_total{rule="r"} 3.0' in counted.metrics, counted.metrics
+
+
+@pytest.fixture
+def relayed(run: Run, request: pytest.FixtureRequest) -> Run:
+    """The same with a Fluent Bit beside it."""
+    if shutil.which("fluent-bit") is None:
+        reason = "there is no `fluent-bit` on PATH"
+        (pytest.fail if request.config.getoption("--require-shippers") else pytest.skip)(reason)
+    return run
+
+
+@pytest.mark.parametrize("tree", ["text", "json", "rotated", "text-worker-node"])
+def test_tree_arrives_whole_through_a_relay(relayed: Run, tree: str) -> None:
+    found = relayed(tree, RELAYED)
+    if tree == "rotated":  # lines that go on at the head of a file come one by one
+        verdict = found.sinks["loki"]
+        assert (verdict.lost, verdict.extra, verdict.wrong) == (1, 2, 0), report.written(found, "text")
+    else:
+        assert found.ok, report.written(found, "text")
+
+
+def test_killed_while_files_turn_with_a_relay(relayed: Run) -> None:
+    """SIGKILL: Fluentd's own input has counted the lines of the open entry in each file as read."""
+    life = live.Life(kill=True)
+    found = relayed(life, RELAYED)
+    verdict = found.sinks["loki"]
+    assert verdict.wrong == verdict.extra == 0, report.written(found, "text")
+    assert verdict.lost <= len(live.RINGS + live.MOVED), report.written(found, "text")
 
 
 class Choosy(LinesServer):

@@ -1164,7 +1164,8 @@ POLICY: Final = Map(
                     "address": Key(ADDRESS, "Where it listens.", default="127.0.0.1:6044"),
                 }
             ),
-            "A second shipper for targets that cannot reach a sink on their own.",
+            "A second shipper that makes the records: `vector` for Filebeat, which cannot reach every sink on its own, "
+            "or `fluentbit` for a Fluentd that is to do without plugins of shipgen's.",
             example={"target": "vector"},
         ),
     }

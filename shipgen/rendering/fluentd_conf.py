@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 _SECTION = re.compile(r"<([a-z]+)(?: ([^>]+))?>")
-_OPTION = re.compile(r"(@?[a-z_]+) +(.+)")
+_OPTION = re.compile(r"(@?[a-z_]+[0-9]*) +(.+)")
 
 
 def sections(text: str) -> dict[str, dict[str, Any]]:

@@ -274,6 +274,8 @@ TABLE: dict[str, tuple[Row, ...]] = {
             "by a hash of the field; records without the field are sampled one by one"),
         Row("parsing.rules[].limit.records", _A, "counted in periods that follow each other, so up to twice `records` "
             "can pass in a time as long as one that spans two of them"),
+        Row("relay.**", _X, "with target: fluentbit Fluentd sends lines to a Fluent Bit and needs no plugins of ours; "
+            "another relay is not for Fluentd"),
         Row("sinks.*.tls.server_name", _U, "Ruby's clients check the name that they connect to",
             "use that name as the address, or the target vector"),
         Row("sinks.<kafka>.tls.verify", _U, "ruby-kafka checks every broker's certificate",

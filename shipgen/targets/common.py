@@ -51,6 +51,17 @@ def state_dir(pipeline: Pipeline, target: str) -> str:
     return f"{pipeline.collector.state_dir.rstrip('/')}/{pipeline.name}/{target}"
 
 
+def is_loopback(address: str) -> bool:
+    """Whether an address with a port is one of the node itself."""
+    from ipaddress import ip_address
+
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def reads_backups(pipeline: Pipeline, source: Source, family: ray.Family) -> bool:
     """Whether a target that follows files by inode has a family's backups in its globs."""
     return source.rotated != "exclude" and rotation.keeps_backups_apart(pipeline, family)

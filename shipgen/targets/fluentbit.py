@@ -28,6 +28,8 @@ READ_LIMIT = 8 * 1024 * 1024
 """Longest line that is read whole, bytes."""
 JOIN_LIMIT = 8 * 1024 * 1024
 """Longest entry that is joined, bytes; the lines behind it are entries of their own."""
+RELAY_LIMIT = 64 * 1024 * 1024
+"""Longest message of another shipper that a relay takes, bytes."""
 FOREVER = 31_536_000
 """Seconds after which a renamed file is let go: it goes when it is deleted."""
 FAILED = "redaction_failed"
@@ -44,10 +46,12 @@ _EXACT = r" timestamp_ns=(?P<timestamp_ns>[0-9]{19})$"
 class _Config:
     """The flat contexts of `fluent-bit.yaml.j2` and `shipgen.lua.j2`, put together for one pipeline."""
 
-    def __init__(self, pipeline: Pipeline, version: str) -> None:
+    def __init__(self, pipeline: Pipeline, version: str, listens: tuple[str, int] | None = None) -> None:
+        """``listens``: in a relay, the address and port at which lines of another shipper come in."""
         self.pipeline = pipeline
         self.version = release(version)
-        self.state = common.state_dir(pipeline, "fluentbit")
+        self.listens = listens
+        self.state = common.state_dir(pipeline, "relay" if listens else "fluentbit")
         self.inputs: list[dict[str, Any]] = []
         self.parsers: dict[str, dict[str, Any]] = {}
         self.families: dict[str, dict[str, Any]] = {}
@@ -157,13 +161,23 @@ class _Config:
             ("storage.type", "memory" if best_effort else "filesystem"),
             ("storage.pause_on_chunks_overlimit", not best_effort and any(blocks(s) for s in self.pipeline.sinks)),
         ]
-        self.meant["pipeline", "inputs", len(self.inputs), "path"] = ",".join(paths)
+        if not self.listens:
+            self.meant["pipeline", "inputs", len(self.inputs), "path"] = ",".join(paths)
         self.inputs.append({"tag": tag, "source": source.name, "paths": paths, "exclude": exclude,
                             "families": families, "options": options})
 
     def offsets(self, tag: str) -> str:
         """Where an input keeps how far it has read files."""
         return f"{self.state}/{tag}.db"
+
+    def relay(self) -> list[tuple[str, Any]]:
+        """Options of the input that gets the lines of another shipper, in a relay."""
+        if not self.listens:
+            return []
+        host, port = self.listens
+        return [("alias", "relay"), ("listen", host), ("port", port), ("buffer_chunk_size", 1_000_000),
+                ("buffer_max_size", RELAY_LIMIT), ("storage.type", "filesystem"),
+                ("storage.pause_on_chunks_overlimit", any(blocks(s) for s in self.pipeline.sinks))]
 
     # -- rules --------------------------------------------------------------------------------------------------------
 
@@ -297,7 +311,8 @@ class _Config:
         """Context of the main file."""
         return {
             "service": self.service(), "inputs": self.inputs, "outputs": self.outputs, "counted": self.counted,
-            "parsers": [{"name": name, **parser} for name, parser in self.parsers.items()],
+            "parsers": [{"name": name, **parser} for name, parser in self.parsers.items() if not self.listens],
+            "relay": self.relay(),
             "json_parser": any(o["parse"] for o in self.outputs),
             "secrets": [(name, f"file://{path}") for path, name in self.secrets.files.items()],
         }
@@ -319,7 +334,9 @@ class _Config:
             "exact": _EXACT, "pairs": named_groups(formats.PAIRS), "unknown_job": ray.UNKNOWN_JOB,
             "tqdm": formats.TQDM, "files": any(not s["ray"] for s in self.sources), "sources": self.sources,
             "inputs": self.inputs, "regexes": list(self.regexes), "redactions": self.redactions, "limits": self.limits,
-            "offsets": [self.offsets(i["tag"]) for i in self.inputs] * keeps_offsets(self.version),
+            "relays": bool(self.listens),
+            "offsets": [self.offsets(i["tag"]) for i in self.inputs] * (
+                keeps_offsets(self.version) and not self.listens),
             "chains": self.chains, "shapes": self.shapes, "variants": self.variants, "single": self.single,
             "objects": any(s["type"] != "loki" or s["line"] == "json" for s in self.shapes),
             "words": next((common.words(s) for s in pipeline.sources if s.pairs), None), "reserved": verl.RESERVED,
@@ -406,6 +423,10 @@ class FluentBit:
             if any(common.reads_backups(pipeline, source, family) for family in source.families):
                 yield from sinks.by_default(release(version), ("sources", "<ray>", "rotated"),
                                             ("sources", source.name, "rotated"), source.rotated)
+        yield from self.check_records(pipeline, version)
+
+    def check_records(self, pipeline: Pipeline, version: str) -> Iterator[Finding]:
+        """Those about rules and sinks, which hold for a relay, too."""
         for path, pattern in common.regexes(pipeline):
             if nests_repetitions(pattern):
                 yield Finding("slow-regex", Severity.NOTE, path,
@@ -417,13 +438,22 @@ class FluentBit:
 
     def files(self, pipeline: Pipeline, version: str) -> Iterable[File]:
         """`fluentbit/fluent-bit.yaml` and the script that it loads."""
-        config = _Config(pipeline, version)
+        return self.written(_Config(pipeline, version), self.name, version, self.main_config)
+
+    def relay(self, pipeline: Pipeline, version: str, path: str, target: str, address: str) -> Iterable[File]:
+        """The same two files for a relay: its configuration's path, the target it belongs to, where it listens."""
+        host, _, port = address.rpartition(":")
+        return self.written(_Config(pipeline, version, (host.strip("[]"), int(port))), target, version, path)
+
+    def written(self, config: _Config, target: str, version: str, path: str) -> Iterable[File]:
+        """The files of a configuration."""
+        pipeline = config.pipeline
         notes = ["Environment: " + ", ".join(sorted(config.secrets.env))] if config.secrets.env else []
         start = " ".join(self.start_argv("fluent-bit.yaml", pipeline, version))
-        header = common.header(pipeline, self.name, version, start, tuple(notes))
-        yield File(self.main_config, "fluentbit/fluent-bit.yaml.j2", {"header": header, "c": config.config()}, "yaml",
-                   config.meant)
-        yield File("fluentbit/shipgen.lua", "fluentbit/shipgen.lua.j2", {"header": header, "s": config.script()}, "lua")
+        header = common.header(pipeline, target, version, start, tuple(notes))
+        yield File(path, "fluentbit/fluent-bit.yaml.j2", {"header": header, "c": config.config()}, "yaml", config.meant)
+        script = f"{path.rpartition('/')[0]}/shipgen.lua"
+        yield File(script, "fluentbit/shipgen.lua.j2", {"header": header, "s": config.script()}, "lua")
 
     def start_argv(self, config: str, pipeline: Pipeline, version: str) -> tuple[str, ...]:
         """Start command."""

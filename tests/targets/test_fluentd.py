@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from making import FILE, LOKI, judged, policy, resolved
@@ -158,6 +159,53 @@ def test_objects_and_messages() -> None:
     gems = re.findall(r"^gem '([^']+)'", text["fluentd/Gemfile"], re.MULTILINE)
     assert gems[-3:] == ["aws-sdk-s3", "ruby-kafka", "zstd-ruby"]
     assert "aws-sdk-s3" not in files(given_policy())["fluentd/Gemfile"]
+
+
+def relayed(**parts: Any) -> dict[str, Any]:
+    versions = {"fluentd": {"version": "1.19"}, "fluentbit": {"version": "5.1"}}
+    relay = {"target": "fluentbit", "address": "127.0.0.1:6044"}
+    return policy(**{"targets": versions, "relay": relay, **parts})
+
+
+def test_with_a_relay_there_are_no_plugins_of_ours() -> None:
+    data = relayed(sources={"ray": {"type": "ray"}, "a": {**FILE, "multiline": {"start": "^it's$"}}})
+    found = files(data)
+    shippers = {path for path in found if not path.startswith(("ray/", "logrotate/", "MANIFEST"))}
+    assert shippers == {"fluentd/fluent.conf", "fluentd/Gemfile", "relay/fluent-bit.yaml", "relay/shipgen.lua"}
+    assert re.findall(r"^gem '([^']+)'", found["fluentd/Gemfile"], re.MULTILINE) == ["fluentd"]
+    assert not [line for line in found["fluentd/fluent.conf"].split("\n") if "shipgen_" in line]
+    conf = config(data)
+    assert conf["in:ray.worker"]["tag"] == conf["in:ray.job_driver"]["tag"] == "ray.user"
+    assert conf["in:a.file"]["tag"] == "a.file"
+    assert conf["in:ray.worker"]["pos_file"] == config(given_policy())["in:ray.worker"]["pos_file"]
+    assert "format_firstline '/\\\\Ait\\'s\\\\Z/'" in found["fluentd/fluent.conf"]
+    (entry,) = yaml.safe_load(found["relay/fluent-bit.yaml"])["pipeline"]["inputs"]
+    assert (entry["name"], entry["listen"], entry["port"]) == ("forward", "127.0.0.1", 6044)
+    assert base.get("fluentd").start_argv("/b/fluent.conf", resolved(data), "1.19") == (
+        "fluentd", "--config", "/b/fluent.conf")
+
+
+@pytest.mark.parametrize(("regex", "begins", "ruby"), [
+    ("^a$", "found", r"/\Aa\Z/"), (r"\\z$", "found", r"/\\z\Z/"), ("^b", "not_found", r"/\A(?!.*(?:\Ab))/"),
+])
+def test_first_lines_have_their_line_feed(regex: str, begins: str, ruby: str) -> None:
+    assert fluentd.firstline(regex, begins) == ruby
+
+
+def test_what_a_relay_does_is_judged_as_the_relay() -> None:
+    def said(**parts: Any) -> set[tuple[str, str, Severity]]:
+        choice = judged(relayed(**parts), "fluentd")
+        return {(d.path, d.code, d.severity) for d in choice.diagnostics if d.severity is not Severity.NOTE}
+
+    kafka = {"k": {**KAFKA, "compression": "snappy"}}
+    assert said(sinks=kafka) == set()
+    assert judged(given_policy(sinks=kafka), "fluentd").renders is False
+    late = {"loki": {**LOKI, "delivery": "at_least_once"}}
+    assert ("sinks.loki.delivery", "approximated", Severity.WARNING) in said(sinks=late)
+    away = {"target": "fluentbit", "address": "10.0.0.1:6044"}
+    assert said(relay=away) == {("relay.address", "unsupported", Severity.ERROR)}
+    other = given_policy(relay={"target": "vector"})
+    assert "fluentd/plugins/shipgen.rb" in files(other)
 
 
 def test_records_go_to_the_sinks_that_want_their_source() -> None:
