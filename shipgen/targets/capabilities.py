@@ -292,7 +292,7 @@ TABLE: dict[str, tuple[Row, ...]] = {
             values=frozenset({"drop_newest"})),
         Row("sinks.*.retry.give_up_after", values=frozenset({"never"})),
         Row("sinks.*.retry.give_up_after", _A, "when it gives up, Fluentd throws away all that waits for the sink"),
-        *SHARED,
+        *(row for row in SHARED if row.leaf != "relay.**"),
         Row("**"),
     ),
     "filebeat": (

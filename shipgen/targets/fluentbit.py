@@ -440,7 +440,7 @@ class FluentBit:
         """`fluentbit/fluent-bit.yaml` and the script that it loads."""
         return self.written(_Config(pipeline, version), self.name, version, self.main_config)
 
-    def relay(self, pipeline: Pipeline, version: str, path: str, target: str, address: str) -> Iterable[File]:
+    def relay_files(self, pipeline: Pipeline, version: str, path: str, target: str, address: str) -> Iterable[File]:
         """The same two files for a relay: its configuration's path, the target it belongs to, where it listens."""
         host, _, port = address.rpartition(":")
         return self.written(_Config(pipeline, version, (host.strip("[]"), int(port))), target, version, path)

@@ -324,7 +324,7 @@ class Fluentd:
         }}, "fluentd", config.meant)
         needed = gems(pipeline, version)[:1]
         yield File("fluentd/Gemfile", "fluentd/Gemfile.j2", {"header": head, "gems": needed}, "ruby")
-        yield from fluentbit.TARGET.relay(pipeline, relay.version, RELAY_CONFIG, self.name, address)
+        yield from fluentbit.TARGET.relay_files(pipeline, relay.version, RELAY_CONFIG, self.name, address)
 
     def start_argv(self, config: str, pipeline: Pipeline, version: str) -> tuple[str, ...]:
         """Start command; our plugins lie beside the configuration."""

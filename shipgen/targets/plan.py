@@ -35,20 +35,29 @@ class Choice:
         """Whether the target can express the policy."""
         return self.target is not None and not any(d.severity is Severity.ERROR for d in self.diagnostics)
 
-    def relayed(self, leaf: tuple[str, ...]) -> bool:
-        """Whether the relay is what does a leaf."""
-        assert self.target is not None
-        row = capabilities.look_up(self.name, known(self.target, self.version), leaf)
-        return self.relay is not None and (row.status is Status.RELAYED or leaf[0] in ("sinks", "parsing"))
-
     def row(self, leaf: tuple[str, ...], value: Any = None) -> capabilities.Row:
-        """The row of the capability table that counts for a leaf: of the relay, where that is what does it. A version
+        """The row of the capability table that counts for a leaf: of the relay, where that is what does it. With a hop
+        the sinks are the aggregator's, and what is said of the hop is what the target does with a Kafka sink. A version
         newer than all that are known counts as the newest."""
+        if self.aggregator and leaf[0] == "sinks":
+            return capabilities.look_up("vector", known(base.get("vector"), self.aggregator), leaf, value)
+        row = self._own(leaf, value)
+        if leaf[0] == "topology" and leaf[1] not in ("via", "group") and row.status is Status.EXACT:
+            return self._own(("sinks", "<kafka>", *leaf[1:]), value)
+        return row
+
+    def _own(self, leaf: tuple[str, ...], value: Any) -> capabilities.Row:
         assert self.target is not None
         if self.relay is not None and self.relayed(leaf):
             relay = self.relay.target
             return capabilities.look_up(relay.name, known(relay, self.relay.version), leaf, value)
         return capabilities.look_up(self.name, known(self.target, self.version), leaf, value)
+
+    def relayed(self, leaf: tuple[str, ...]) -> bool:
+        """Whether the relay is what does a leaf."""
+        assert self.target is not None
+        row = capabilities.look_up(self.name, known(self.target, self.version), leaf)
+        return self.relay is not None and (row.status is Status.RELAYED or leaf[0] in ("sinks", "parsing"))
 
     def deviations(self) -> list[capabilities.Row]:
         """Rows that say that some leaf, with some value, is not done exactly: the target's, and those of its relay
