@@ -228,7 +228,7 @@ def test_options_of_versions(version: str, inputs: tuple[str, ...], service: boo
     ({**HTTP, "compression": "zstd"}, "4.0", "compression"),
     ({**HTTP, "compression": {"codec": "zstd"}}, "4.0", "compression.codec"),
     ({**S3_PLAIN, "compression": "zstd"}, "4.1", "compression"),
-    ({**S3_PLAIN, "delivery": "at_least_once"}, "5.0", "delivery"),
+    ({**S3_PLAIN, "delivery": "at_least_once"}, "5.1", "delivery"),
     ({**LOKI, "endpoint": "https://10.0.0.1"}, "5.1", "endpoint"),
     ({**SEARCH, "endpoints": ["https://[::1]:9200"]}, "5.1", "endpoints"),
 ])
