@@ -36,7 +36,7 @@ def blocks(page: str) -> Iterator[tuple[str, str, str]]:
 def commands(text: str) -> Iterator[tuple[str, int, list[str]]]:
     """Commands of a shell block: the line, its exit code, the programs it needs."""
     for line in text.splitlines():
-        if line.strip():
+        if line.strip() and not line.startswith("#"):
             code = re.search(r"# exit (\d+)", line)
             needs = re.search(r"# needs (.+)$", line)
             yield line, int(code[1]) if code else 0, needs[1].split(", ") if needs else []
