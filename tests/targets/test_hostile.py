@@ -372,3 +372,43 @@ def test_promtail_gives_an_error_with_a_place_or_what_parses_back(changes: dict[
     programs = "".join(s[k].get("template", s[k].get("replace", "")) for s in stages for k in s if k in (
         "template", "replace"))
     assert all(str(go_string(text)) in programs for text in texts_of_rules if text)
+
+
+# --- Filebeat: YAML in which `${` begins a variable, and the configuration of Vector as its relay ---
+
+FOR_FILEBEAT = {
+    "targets": {"filebeat": {"version": "9.0"}, "vector": {"version": "0.57"}}, "relay": {"target": "vector"},
+}
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.dictionaries(st.sampled_from([*FREE, ("relay", "address"), ("relay", "target")]),
+                       texts | texts.map("/".__add__), min_size=1, max_size=3))
+def test_filebeat_gives_an_error_with_a_place_or_what_parses_back(changes: dict[Path, str]) -> None:
+    data: Any = {**copy.deepcopy(BASE), **copy.deepcopy(FOR_FILEBEAT)}
+    for path, value in changes.items():
+        parent = data
+        for step in path[:-1]:
+            parent = parent[step]
+        parent[path[-1]] = value
+    found, files = outcome(json.dumps(data, ensure_ascii=False), "filebeat")
+    assert all(d.place is not None for d in found)
+    if not files:
+        assert any(d.severity is Severity.ERROR for d in found)
+        return
+    written = files["filebeat/filebeat.yml"]
+    # nothing is left of what Filebeat would take for a variable, once its escapes are gone
+    assert "${" not in written.replace("$$", "")
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    read = yaml.load(written.replace("$$", "$"), Loader=loader)
+    inputs, source = {one["id"]: one for one in read["filebeat.inputs"]}, data["sources"]["f"]
+    assert read["name"] == data["collector"]["node"]
+    assert inputs["f"]["paths"][0].endswith(source["paths"][0].replace("[!", "[^"))
+    assert inputs["f"]["parsers"][0]["multiline"]["pattern"] == source["multiline"]["start"]
+    relay = files["relay/vector.yaml"]
+    parsed = yaml.load(relay, Loader=loader)
+    assert {m[0] for m in SECRET.finditer(relay)} == {parsed["sinks"]["out::loki"]["auth"]["token"]}
+    assert not VARIABLE.search(relay)
+    assert parsed["sinks"]["out::loki"]["endpoint"] == data["sinks"]["loki"]["endpoint"]
+    address = data["relay"].get("address", "127.0.0.1:6044")
+    assert parsed["sources"]["relay::lines"]["address"] == read["output.logstash"]["hosts"][0] == address
