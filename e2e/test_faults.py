@@ -39,12 +39,13 @@ LOSES = {
     ("fluentbit", "sigkill-in-outage"): 0.05,
     ("fluentbit", "sigkill"): 0.05,
     ("fluentbit", "rotation-while-killed"): 0.05,
+    ("filebeat", "401"): 0.5,
+    ("filebeat", "enospc"): 1.0,
     ("promtail", "401"): 0.5,
     ("promtail", "sigkill"): 0.5,
     ("promtail", "sigkill-in-outage"): 0.8,
     ("promtail", "rotation-in-outage"): 0.8,
     ("promtail", "rotation-while-killed"): 0.8,
-    ("promtail", "clock"): 1.0,
 }
 
 
@@ -81,6 +82,9 @@ def test_nothing_is_lost(target: str, fault: str, tmp_path: Path, request: pytes
     found = ran(target, fault, tmp_path)
     verdict = found.sinks["loki"]
     share = LOSES.get((target, fault), 0.0)
+    if target == "fluentbit":  # its timer splits an entry that is being written (capabilities: multiline.timeout)
+        assert max(verdict.wrong, verdict.extra) <= 3, report.written(found, "text")
+        verdict.wrong = verdict.extra = 0
     if share:
         assert verdict.lost <= share * verdict.expected, report.written(found, "text")
     else:
