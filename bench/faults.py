@@ -133,8 +133,8 @@ def page(results: dict[str, Any]) -> Iterator[str]:
     times = {target: cells.get(f"{target} steady", {}).get("latency_s", {}) for target in targets}
     told = [f"{target} {of['p50']:.1f} / {of['p99']:.1f} s" for target, of in times.items() if of.get("n")]
     if told:
-        yield f"From write to arrival with `steady`, p50 / p99: {', '.join(told)}. An entry that no line follows waits for"
-        yield "the pause of two seconds that ends it; here that is the last one of each file, 28 of about 700."
+        yield f"From write to arrival with `steady`, p50 / p99: {', '.join(told)}. An entry that no line follows"
+        yield "waits for the pause of two seconds that ends it; here the last one of each file, 28 of about 700."
         yield ""
     yield "| fault | for | " + " | ".join(targets) + " |"
     yield "|---|---|" + "---|" * len(targets)
