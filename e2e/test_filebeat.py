@@ -77,10 +77,13 @@ def test_policy(run: Run, name: str) -> None:
 
 
 def test_live_files(run: Run) -> None:
+    """What the relay has not answered when Filebeat is stopped comes again; Filebeat does not wait for it."""
     life = live.Life()
     found = run(life)
-    assert found.ok, report.written(found, "text")
-    assert found.sinks["loki"].expected == life.lines.count
+    verdict = found.sinks["loki"]
+    assert verdict.lost == verdict.wrong == verdict.extra == 0, report.written(found, "text")
+    assert verdict.duplicated <= 50, report.written(found, "text")
+    assert verdict.expected == life.lines.count
 
 
 def test_killed_while_files_turn(run: Run) -> None:

@@ -201,7 +201,6 @@ def test_long_lines_that_are_to_be_left_out() -> None:
 def test_both_agree_on_where_they_meet() -> None:
     data = given_policy(relay={"target": "vector", "address": "[::1]:7000"})
     output = config(data)["output.logstash"]
-    assert config(data)["filebeat.shutdown_timeout"] == "30s"
     assert output["hosts"] == [relay(data)["sources"]["relay::lines"]["address"]] == ["[::1]:7000"]
     # one batch at a time, none of them sent again while the relay waits for a sink
     assert (output["pipelining"], output["timeout"], output["compression_level"]) == (0, "24h", 0)
