@@ -218,6 +218,12 @@ def _choose(wanted: Sequence[str], policy: Policy, pipeline: Pipeline) -> list[C
     return [plan.choose(name, policy, pipeline) for name in plan.names(wanted, policy)]
 
 
+def _choose_one(name: str, policy: Policy, pipeline: Pipeline) -> Choice:
+    from shipgen.targets import plan
+
+    return plan.choose(name, policy, pipeline)
+
+
 def _chosen(wanted: Sequence[str], policy: Policy, pipeline: Pipeline, found: list[Diagnostic]) -> list[Choice]:
     """Targets to render. With `all`, those that can't are named and left out; else each one that can't is an error."""
     from shipgen.targets import plan
@@ -346,9 +352,12 @@ def diff(
     from shipgen.targets.changes import Side
 
     this = run(style, strict)
+    files = [_overlays(name) for name in (old, new)]
+    if all("-" in names for names in files):
+        raise UsageError("standard input can be read only once")
     sides = []
-    for name in (old, new):
-        policy, pipeline, found = this.load(_overlays(name))
+    for names in files:
+        policy, pipeline, found = this.load(names)
         choices = _choose(wanted, policy, pipeline)
         sides.append(Side(policy, pipeline, tuple(choices)))
     found += [d for c in choices for d in c.diagnostics]
@@ -426,7 +435,7 @@ def preview(arguments: tuple[str, ...], as_path: str | None, target: str | None,
     if target:
         from shipgen.harness.preview import run_shipper
 
-        records = run_shipper(pipeline, _choose([target], policy, pipeline)[0], logs, as_path, sys.stdin)
+        records = run_shipper(pipeline, _choose_one(target, policy, pipeline), logs, as_path, sys.stdin)
     else:
         records = previews.preview(pipeline, logs, as_path, sys.stdin)
     for record in records:
@@ -478,7 +487,7 @@ def verify(policies: tuple[str, ...], target: str, logs: Path | None, kind: str 
     if pipeline.hop is not None:
         err("topology is left out: the records go to Loki without Kafka in between")
         pipeline = replace(pipeline, hop=None)
-    (choice,) = _choose([target], policy, pipeline)
+    choice = _choose_one(target, policy, pipeline)
     if this.say(d for d in [*found, *choice.diagnostics] if d.severity is not Severity.NOTE):
         sys.exit(PolicyError.exit_code)
     assert choice.target is not None

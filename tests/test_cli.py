@@ -435,7 +435,8 @@ def test_diff_of_what_is_wrong(at: Callable[..., str]) -> None:
     refused = at(RAY.replace("vector: {version: \"0.57\"}", "promtail: {version: \"3.6\"}"), "console.yaml")
     result = run("diff", old, refused, code=1)
     assert "promtail: Promtail" in result.stderr
-    assert "no target, so no files" in result.stdout
+    assert "no target that can express both, so no files" in result.stdout
+    assert "read only once" in run("diff", "-", "-", code=2, stdin=RAY).stderr
 
 
 # --- files ---
@@ -509,6 +510,8 @@ def test_preview_of_what_is_not_read(at: Callable[[str], str]) -> None:
     assert "--as" in run("preview", name, "/etc/hostname", code=2).stderr
     assert "No such file" in run("preview", name, "raylet.out", code=2).stderr
     assert "no log file given" in run("preview", name, code=2).stderr
+    assert "no target is called 'all'" in run("preview", name, "-", "-t", "all", stdin="x\n", code=2).stderr
+    assert "no target is called 'all'" in run("verify", name, "-t", "all", code=2).stderr
     assert run("preview", at(WRONG), str(LOGS / "raylet.out"), code=1).stdout == ""
 
 

@@ -69,5 +69,7 @@ def level_request(level: str, expire: str, controller: str, node: str | None) ->
     # not repeated: it may hold a password
     if not re.fullmatch(r"https?://(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?/*", controller):
         raise UsageError("--controller: a URL such as http://controller:8080, with neither a path nor a user")
+    if node == "":  # of a variable that is not set: it would be every worker
+        raise UsageError("--node: empty; name a node, or leave it out for all")
     body = {"level": level.upper(), "expire": expire} | ({"node": node} if node else {})
     return Request(controller.rstrip("/") + verl.LOGGING_PATH, json.dumps(body))

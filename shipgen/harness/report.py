@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,9 @@ def style_of(name: str) -> tuple[str, Path | None]:
     path = Path(name)
     if path.suffix not in _BY_SUFFIX:
         raise UsageError(f"--report {name}: give {', '.join(FORMATS)}, or a file that ends in {', '.join(_BY_SUFFIX)}")
+    # found out before the run, which may take an hour
+    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise UsageError(f"--report {name}: can't be written; name a file in a directory that is there")
     return _BY_SUFFIX[path.suffix], path
 
 

@@ -178,8 +178,10 @@ def write(bundle: Bundle, directory: Path) -> list[str]:
     try:
         for path, data in content.items():
             place = directory / path
-            if _symlinked(directory, place):
+            if symlinked(directory, place):
                 raise UsageError(f"{place}: is or lies behind a symbolic link; shipgen does not write through links")
+            if place.exists() and not (place.is_file() or place.is_dir()):
+                raise UsageError(f"{place}: no plain file; move it, or give another -o")
             there = place.read_bytes() if place.exists() else None
             if there == data:
                 continue
@@ -230,7 +232,7 @@ class _Change:
     def remove(self, places: Sequence[Path]) -> None:
         """Remove files, and directories that are empty afterwards."""
         for place in places:
-            if _symlinked(self.directory, place) or not place.is_file():
+            if symlinked(self.directory, place) or not place.is_file():
                 continue
             self.before[place] = place.read_bytes()
             place.unlink()
@@ -256,5 +258,6 @@ class _Change:
                 directory.rmdir()
 
 
-def _symlinked(directory: Path, place: Path) -> bool:
+def symlinked(directory: Path, place: Path) -> bool:
+    """Whether a place below a directory is a symbolic link or lies behind one; the directory itself may be one."""
     return any(p.is_symlink() for p in (place, *place.parents) if p != directory and directory in p.parents)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import stat
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from shipgen import __version__
 from shipgen.diagnostics import Diagnostic, Place, Severity, UsageError
-from shipgen.rendering.bundle import MANIFEST, Bundle, digest, read_manifest
+from shipgen.rendering.bundle import MANIFEST, Bundle, digest, read_manifest, symlinked
 
 _LONGEST = 20_000
 """Lines of two files together beyond which no difference is worked out: it would take minutes."""
@@ -22,6 +23,7 @@ _KINDS: Mapping[str, tuple[str, str, str]] = {
     "other-release": ("outdated", f"is out of date: a release of shipgen other than {__version__} rendered it", ""),
     "line-ends": ("edited", "has other line ends than it was rendered with (CRLF)",
                   "keep Git off them with `{directory}/** -text` in .gitattributes"),
+    "no-file": ("edited", "is no plain file, or lies behind a symbolic link", "remove what is there"),
     "missing": ("missing", "is missing", ""),
     "stale": ("stale", f"is listed in {MANIFEST} and no longer rendered", ""),
 }
@@ -55,6 +57,10 @@ def compare(bundle: Bundle, directory: Path) -> Iterator[Drift]:
     for path, data in sorted(content.items()):
         place = directory / path
         try:
+            # a link is not followed: a diff would show what no reviewer was meant to see
+            if symlinked(directory, place) or not stat.S_ISREG(place.stat().st_mode):
+                yield Drift("no-file", path)
+                continue
             there = place.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             yield Drift("missing", path)

@@ -40,7 +40,8 @@ class Review:
             return "the two policies mean the same" + ", and so do their files" * bool(self.rendered)
         grave = [kind for kind in KINDS if KINDS[kind][1] == "warning" and kind in {c.kind for c in self.changes}]
         named = f" ({', '.join(grave)})" if grave else ""
-        files = f"{count(len(self.files), 'file')} of the bundle" if self.rendered else "no target, so no files"
+        none = "no target that can express both, so no files" if self.new.choices else "no target, so no files"
+        files = f"{count(len(self.files), 'file')} of the bundle" if self.rendered else none
         return f"{count(len(self.changes), 'change')}{named}; {files}"
 
     def diagnostics(self) -> list[Diagnostic]:

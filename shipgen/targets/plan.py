@@ -118,11 +118,12 @@ def choose(name: str, policy: Policy, pipeline: Pipeline) -> Choice:
     judged = Choice(name, version, target, (), base.relay_of(target, pipeline), _aggregator(pipeline))
     for leaf, path, value in given_leaves(policy):
         row = judged.row(leaf, value)
-        if row.status is Status.RELAYED and leaf[0] != "sinks":
-            continue  # without a relay nothing is rendered: each sink says so
+        if row.status is Status.RELAYED and leaf[0] not in ("sinks", "topology"):
+            continue  # without a relay nothing is rendered: each sink says so, or the hop in their place
         if row.status in _SEVERITY:
             code = _CODES.get(row.status, row.status.value)
-            at = path[:2] if row.leaf.endswith(">.**") else path[:1] if row.leaf == "topology.**" else path
+            whole = row.leaf == "topology.**" or (leaf[0] == "topology" and row.status is Status.RELAYED)
+            at = path[:1] if whole else path[:2] if row.leaf.endswith(">.**") else path
             text = f"approximated: {row.text}" if row.status is Status.APPROXIMATED else row.text
             say(code, _SEVERITY[row.status], at, text, row.way_out)
         if pipeline.hop is not None and leaf[0] == "sinks" and leaf[-1] == "delivery" and value == "at_least_once":

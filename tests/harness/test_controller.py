@@ -83,6 +83,7 @@ def test_nobody_is_there() -> None:
 
 @pytest.mark.parametrize("arguments", [
     ("http://c", "loud"), ("http://c", "debug", "--expire", "soon"), ("http://c", "debug", "--expire", "0s"),
+    ("http://c", "debug", "--node", ""),
     ("http://u:secret@c", "debug"), ("ftp://c", "debug"), ("http://c/path", "debug"), ("c:8080", "debug"),
 ])
 def test_bad_usage(arguments: tuple[str, ...]) -> None:

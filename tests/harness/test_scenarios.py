@@ -155,7 +155,16 @@ def test_report_of_faults() -> None:
 
 
 @pytest.mark.parametrize(("name", "style"), [("json", "json"), ("a/b.xml", "junit"), ("r.html", "html")])
-def test_what_report_names(name: str, style: str) -> None:
+def test_what_report_names(name: str, style: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a").mkdir()
     assert report.style_of(name) == (style, None if name == style else Path(name))
     with pytest.raises(UsageError, match=r"--report r\.pdf: give text, json, junit, or a file"):
         report.style_of("r.pdf")
+
+
+@pytest.mark.parametrize("name", ["nowhere/r.html", "d.json"])
+def test_a_report_that_could_not_be_written_is_refused_before_the_run(name: str, tmp_path: Path) -> None:
+    (tmp_path / "d.json").mkdir()
+    with pytest.raises(UsageError, match="can't be written"):
+        report.style_of(str(tmp_path / name))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -118,9 +119,22 @@ def test_diffs_of_odd_files(tmp_path: Path, there: bytes, lines: list[str]) -> N
     assert drift.diff.split("\n")[3:-1] == lines
 
 
-def test_a_directory_in_the_place_of_a_file_is_no_drift_but_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize("link", ["vector", "vector/vector.yaml"])
+def test_links_are_not_followed(tmp_path: Path, link: str) -> None:
+    place, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
+    write(bundle(), place)
+    (place / "vector/vector.yaml").write_bytes(b"a: secret\n")
+    (place / link).rename(elsewhere)
+    (place / link).symlink_to(elsewhere)
+    found = list(compare(bundle(), place))
+    assert [(d.kind, d.path, d.diff) for d in found] == [("no-file", "vector/vector.yaml", "")]
+
+
+@pytest.mark.parametrize(("make", "said"), [(os.mkdir, "Is a directory"), (os.mkfifo, "no plain file")])
+def test_what_is_no_file_is_not_read(make: Callable[[Path], None], said: str, tmp_path: Path) -> None:
     write(bundle(), tmp_path)
     (tmp_path / "ray/ray.env").unlink()
-    (tmp_path / "ray/ray.env").mkdir()
-    with pytest.raises(UsageError, match="Is a directory"):
-        list(compare(bundle(), tmp_path))
+    make(tmp_path / "ray/ray.env")
+    assert [d.kind for d in compare(bundle(), tmp_path)] == ["no-file"]
+    with pytest.raises(UsageError, match=said):
+        write(bundle(), tmp_path)

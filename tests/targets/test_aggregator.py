@@ -157,3 +157,7 @@ def test_agents_of_every_target_share_one_aggregator(target: str) -> None:
     files = files_of(data, target)
     assert files[aggregator.CONFIG] == files_of(policy(sources=RAY, topology=HOP, targets=version))[aggregator.CONFIG]
     assert [path for path, text in files.items() if "loki:3100" in text] == [aggregator.CONFIG]
+
+
+def test_agents_without_their_relay() -> None:
+    assert said(policy(sources=RAY, topology=HOP), "filebeat") == {"topology"}
