@@ -136,11 +136,11 @@ class _Server(ThreadingHTTPServer):
         self.close_request(request)
 
     def cut_all(self) -> None:
-        """End every connection, also where a thread waits on it."""
-        self.stopped.set()
+        """End every connection, then threads that wait before they answer on one: nobody hears them any more."""
         for connection in list(self._connections):
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
+        self.stopped.set()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Connections that a shipper cut say nothing about shipgen."""

@@ -46,7 +46,7 @@ class _Inputs:
                 continue
             grouping: dict[str, Any] = {}
             if source.continuation:
-                grouping = {"pattern": cheap(source.continuation), "negate": False, "timeout_ms": common.FLUSH_MS}
+                grouping = {"pattern": cheap(source.continuation), "negate": False, "timeout_ms": common.QUICK_FLUSH_MS}
             elif source.multiline:
                 grouping = {"pattern": source.multiline.start, "negate": True, "timeout_ms": source.multiline.timeout}
             exclude = [inventory.glob_regex(glob) for glob in source.exclude]
@@ -63,9 +63,10 @@ class _Inputs:
         for family in source.families:
             grouping: dict[str, Any] = {}
             if family.grouping is ray.Grouping.HEADER:
-                grouping = {"pattern": formats.HEADER, "negate": True, "timeout_ms": common.FLUSH_MS}
+                grouping = {"pattern": formats.HEADER, "negate": True, "timeout_ms": common.QUICK_FLUSH_MS}
             elif family.grouping is ray.Grouping.USER:
-                grouping = {"pattern": cheap(formats.CONTINUATION), "negate": False, "timeout_ms": common.FLUSH_MS}
+                pattern = cheap(formats.CONTINUATION)
+                grouping = {"pattern": pattern, "negate": False, "timeout_ms": common.QUICK_FLUSH_MS}
             paths = common.globs(source, family, backups=common.reads_backups(self.pipeline, source, family))
             self.read(source, f"{source.name}:{family.name}", paths, **grouping)
 

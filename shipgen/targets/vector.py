@@ -86,7 +86,7 @@ class _Config:
         groups: dict[str, Any] = {}
         if source.continuation:
             groups = {"mode": "continue_through", "start": "^", "condition": source.continuation,
-                      "timeout_ms": common.FLUSH_MS}
+                      "timeout_ms": common.QUICK_FLUSH_MS}
         elif source.multiline:
             groups = {
                 "mode": "halt_before", "start": source.multiline.start, "condition": source.multiline.start,
@@ -131,10 +131,10 @@ class _Config:
             groups: dict[str, Any] = {}
             if family.grouping is ray.Grouping.HEADER:
                 groups = {"mode": "halt_before", "start": formats.HEADER, "condition": formats.HEADER,
-                          "timeout_ms": common.FLUSH_MS}
+                          "timeout_ms": common.QUICK_FLUSH_MS}
             elif family.grouping is ray.Grouping.USER:
                 groups = {"mode": "continue_through", "start": "^", "condition": formats.CONTINUATION,
-                          "timeout_ms": common.FLUSH_MS}
+                          "timeout_ms": common.QUICK_FLUSH_MS}
             lines = self.read(source, id_, include, [], self.checksum_lines(family), **groups)
             program = self.path_program(source, family, backups)
             path_id = self.remap(f"{id_}:path", [lines], "vector/path.vrl.j2", program, role="path")

@@ -75,7 +75,7 @@ def test_every_family_is_an_input_of_its_own() -> None:
     joins = [one["parsers"][0]["multiline"] for one in (worker, raylet)]
     wanted = [(filebeat.cheap(formats.CONTINUATION), False), (formats.HEADER, True)]
     assert [(j["pattern"], j["negate"]) for j in joins] == wanted
-    assert all((j["match"], j["timeout"]) == ("after", "2000ms") for j in joins)
+    assert all((j["match"], j["timeout"]) == ("after", "700ms") for j in joins)
     assert "parsers" not in train
     for one in found.values():
         # first lines of worker files are equal, and files of less than 1 KiB are read too

@@ -296,7 +296,7 @@ def test_grouping(family: ray.Family) -> None:
         assert multiline is None
     else:
         assert multiline["mode"] == ("halt_before" if family.grouping is ray.Grouping.HEADER else "continue_through")
-        assert multiline["timeout_ms"] == 2000
+        assert multiline["timeout_ms"] == 700
         assert (multiline["start_pattern"] == "^") is (family.grouping is ray.Grouping.USER)
 
 
