@@ -38,10 +38,12 @@ _SETTLE_S = 1.5
 
 @dataclass(frozen=True, slots=True)
 class _Signs:
-    """How a shipper says in its own log that it runs, and that a setting is wrong although it goes on."""
+    """How a shipper says in its own log that it runs, and that a setting is wrong although it goes on; and whether its
+    checker wants files of TLS to be there."""
 
     runs: str
     fault: str = r"(?!)"
+    wants_tls: bool = False
 
 
 _SIGNS: Mapping[str, _Signs] = {
@@ -49,8 +51,9 @@ _SIGNS: Mapping[str, _Signs] = {
     # globs that match nothing are errors to it, and so is a sink that does not answer; run on 5.1.1
     "fluentbit": _Signs(r"\[sp\] stream processor started",
                         r"\[error\] (?!\[input:tail:\S+ read error, check perm|\[output:kafka:.*(Connect|brokers)).*"),
-    # an option that nobody reads is only warned of (lib/fluent/config/element.rb, 1.19)
-    "fluentd": _Signs(r"fluentd worker is now running", r"parameter '[^']*' in <[^>]*>(?=(?s:.*?) is not used)"),
+    # an option that nobody reads is only warned of (lib/fluent/config/element.rb, 1.19); the output for Loki reads
+    # certificates when it is configured (out_loki.rb, 1.2.20)
+    "fluentd": _Signs(r"fluentd worker is now running", r"parameter '[^']*' in <[^>]*>(?=(?s:.*?) is not used)", True),
     "promtail": _Signs(r"Starting Promtail|enable watchConfig", r"level=error.*"),  # clients/cmd/promtail/main.go, 3.6
     "filebeat": _Signs(r"filebeat start running"),  # libbeat/cmd/instance/beat.go, 9.0
 }
@@ -149,7 +152,11 @@ class _Check:
 
     def _checked(self) -> str:
         """What the checker refuses; empty where it finds nothing wrong."""
-        here = _with_sinks(self.pipeline, lambda sink: _without_secrets(sink, self.runner.workdir))
+        def away(sink: Sink) -> Sink:
+            sink = _without_tls(sink) if self.signs.wants_tls else sink
+            return _without_secrets(sink, self.runner.workdir)
+
+        here = _with_sinks(self.pipeline, away)
         # some checkers make the directory for the shipper's state
         here = replace(here, collector=replace(self.pipeline.collector, state_dir=str(self.state)))
         config = self._written("check", here)
@@ -242,8 +249,13 @@ def _led_astray(sink: Sink, directory: Path, endpoint: str) -> Sink:
         "kafka": {"brokers": ["127.0.0.1:9"]},
         "file": {"path": str(directory / "state" / f"{sink.name}.jsonl")},
     }
-    options = {k: v for k, v in sink.options.items() if k != "tls"}
-    return _without_secrets(replace(sink, options=options | dict(places.get(sink.type, {}))), directory)
+    sink = _without_tls(sink)
+    return _without_secrets(replace(sink, options={**sink.options, **places.get(sink.type, {})}), directory)
+
+
+def _without_tls(sink: Sink) -> Sink:
+    """The sink without its files of TLS: those of a node are not where a policy is checked."""
+    return replace(sink, options={k: v for k, v in sink.options.items() if k != "tls"})
 
 
 def _without_secrets(sink: Sink, directory: Path) -> Sink:

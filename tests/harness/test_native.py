@@ -98,6 +98,19 @@ def test_what_the_checker_and_a_start_say(
     assert ("then started" in note.text) == (not said)
 
 
+def test_certificates_of_a_node_need_not_be_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "fluentd"
+    script.write_text('#!/bin/sh\nfor a; do case "$a" in */fluent.conf) ! grep ca.pem "$a" || exit 1;; esac; done\n'
+                      'case "$*" in *--dry-run*) ;; *) echo fluentd worker is now running; exec sleep 60;; esac\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(native, "_SETTLE_S", 0.3)
+    data = policy(targets={"fluentd": {"version": "1.19"}}, sinks={"loki": SINKS["loki"]})
+    found, code = native.check_natively(resolved(data), [judged(data, "fluentd")])
+    assert code == 0
+    assert [d.text for d in found if d.code == "native-check"] == []
+
+
 def test_one_that_never_says_that_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program(tmp_path, "exit 0", "exec sleep 60")
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")

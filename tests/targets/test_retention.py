@@ -46,6 +46,12 @@ def test_hostile_labels_stay_labels(text: str) -> None:
     assert selector == f'{{job="t", component={json.dumps(text, ensure_ascii=False)}}}'
 
 
+@pytest.mark.parametrize("tenant", ["team-a", "ML", "a'b(c)*!", "null", "12", "-"])
+def test_any_tenant_is_a_key(tenant: str) -> None:
+    found = files(loki={**LOKI, "tenant": tenant, "retention": {"keep": "30d"}})
+    assert list(found["retention/loki.yaml"]["overrides"]) == [tenant]
+
+
 def test_search_engines() -> None:
     keep = {"retention": {"keep": "90d", "cold_after": "7d"}}
     phases = files(es={**SEARCH, **keep})["retention/es.json"]["policy"]["phases"]
