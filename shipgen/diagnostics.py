@@ -420,6 +420,7 @@ CODES: dict[str, str] = {
     "regex-outside-subset": "A regex that the shippers' engines do not all read alike.",
     "inode-reuse": "A shipper may take a new file for an old one whose inode it got.",
     "label-twice": "A label that is static and a field.",
+    "label-keyword": "A label that no query of Loki can select by.",
     "high-cardinality-label": "A label with so many values that Loki would suffer.",
     "too-many-labels": "More labels than Loki takes.",
     "no-certain-label": "A Loki sink has no label that every record carries.",

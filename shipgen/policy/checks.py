@@ -18,6 +18,35 @@ _HIGH_CARDINALITY: Final = frozenset(
     {"pid", "file", "raw", "message", "caller", "thread", "replica", "request_id", "fingerprint"}
 )
 _NO_LABEL: Final = frozenset({"time", "extra"})
+# Words of LogQL in any case, so that `{json="x"}` is a syntax error (pkg/logql/syntax/lex.go, and run on 3.6).
+_LOGQL_WORDS: Final = frozenset(
+    {
+        "and",
+        "bool",
+        "by",
+        "decolorize",
+        "drop",
+        "group_left",
+        "group_right",
+        "ignoring",
+        "json",
+        "keep",
+        "label_format",
+        "line_format",
+        "logfmt",
+        "of",
+        "offset",
+        "on",
+        "or",
+        "pattern",
+        "regexp",
+        "unless",
+        "unpack",
+        "unwrap",
+        "variants",
+        "without",
+    }
+)
 _MAX_LABELS: Final = 14
 _DAY_MS: Final = 86_400_000
 
@@ -383,6 +412,11 @@ class _Semantics:
                 )
             elif self.given((*path, "fields")):
                 self.check_field(name, where, known)
+        named = [(("static", name), name) for name in static] + [(("fields", i), name) for i, name in enumerate(fields)]
+        for step, name in named:
+            if isinstance(name, str) and name.lower() in _LOGQL_WORDS:
+                text = f"`{name}` is a word of LogQL: no query could select by it"
+                self.error("label-keyword", (*path, *step), text, "give it another name")
         count = len(static) + len(fields)
         if count > _MAX_LABELS:
             self.error(
