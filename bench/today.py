@@ -79,15 +79,20 @@ class Run:
 
     def during(self, stage: Stage) -> None:
         """The scenario's turns; in the middle the shipper is down for some seconds while they go on."""
-        self.live.during(stage)
+        self.turns(stage)
         stage.stop()
         until = time.monotonic() + DOWN_S
         while time.monotonic() < until:
             self.live.one_turn(stage)
         stage.start()
-        self.live.during(stage)
+        self.turns(stage)
         stage.settle()
         self.count(stage)
+
+    def turns(self, stage: Stage) -> None:
+        """Those of the scenario."""
+        for _ in range(self.live.turns):
+            self.live.one_turn(stage)
 
     def truth(self, stage: Stage) -> Path:
         """The ledger."""

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
+from functools import lru_cache
 from itertools import pairwise
 from math import isfinite
 
@@ -162,6 +163,7 @@ def _tokens(pattern: str) -> Iterator[tuple[str, bool, int]]:
         yield token, in_class, at
 
 
+@lru_cache(maxsize=512)
 def _rust(pattern: str) -> str:
     """A regex of the policy as Rust's engine reads it: its classes and boundaries are of ASCII only, as RE2's are.
     It has no quote, and no dollar or bracket that Vector could take for a variable or a secret."""
