@@ -134,8 +134,8 @@ def page(results: dict[str, Any]) -> Iterator[str]:
     told = [f"{target} {of['p50']:.1f} / {of['p99']:.1f} s" for target, of in times.items() if of.get("n")]
     if told:
         yield f"From write to arrival with `steady`, p50 / p99: {', '.join(told)}. An entry that no line follows"
-        yield "waits for the pause that ends it, 0.7 s on Vector and Filebeat and two on the others; here the last one of"
-        yield "each file, 28 of about 700."
+        yield "waits for the pause that ends it, 0.7 s on Vector and Filebeat and two on the others; here the last one"
+        yield "of each file, 28 of about 700."
         yield ""
     yield "| fault | for | " + " | ".join(targets) + " |"
     yield "|---|---|" + "---|" * len(targets)
