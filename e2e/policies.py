@@ -26,6 +26,12 @@ sources: {ray: {type: ray}}
 sinks: {loki: {type: loki, endpoint: "http://loki.invalid:3100"}}
 """
 
+VECTOR = 'targets: {vector: {version: "0.57"}}'
+FILEBEAT = 'targets: {filebeat: {version: "9.0"}, vector: {version: "0.57"}}\nrelay: {target: vector}'
+ALL = POLICY.replace("{type: ray}", "{type: ray, components: [all]}")
+TWO_TENANTS = POLICY.replace("sinks: {", 'sinks: {other: {type: loki, endpoint: "http://b.invalid", tenant: x}, ')
+"""For Promtail: two sinks that differ in more than who they are is what it can't do."""
+
 Run = Callable[..., Report]
 
 
@@ -33,7 +39,10 @@ def run_of(name: str, request: pytest.FixtureRequest, directory: Path) -> Run:
     """Verifies policies on one target, with this machine's programs: a recorded tree by its name, or a scenario.
     ``change`` may put faults into what is rendered."""
     target = base.get(name)
-    for program in ("loki", target.binary):
+    head, relays = f'targets: {{{name}: {{version: "{target.versions[-1]}"}}}}', ()
+    if name == "filebeat":
+        head, relays = FILEBEAT, ("vector",)
+    for program in ("loki", target.binary, *relays):
         if shutil.which(program) is None:
             reason = f"there is no `{program}` on PATH"
             (pytest.fail if request.config.getoption("--require-shippers") else pytest.skip)(reason)
@@ -42,7 +51,7 @@ def run_of(name: str, request: pytest.FixtureRequest, directory: Path) -> Run:
         scenario: str | Scenario, policy: str = POLICY, change: Callable[[Render], Render] = lambda render: render
     ) -> Report:
         file = directory / "policy.yaml"
-        file.write_text(policy.replace('vector: {version: "0.57"}', f'{name}: {{version: "{target.versions[-1]}"}}'))
+        file.write_text(policy.replace(VECTOR, head))
         loaded = load([str(file)])
         pipeline = resolve(loaded)
         choice = plan.choose(name, loaded, pipeline)

@@ -7,73 +7,29 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import test_vector_live as live
 import test_vector_policies as others
 import yaml
-from policies import POLICY, TREES, Run
+from policies import FILEBEAT, POLICY, TREES, VECTOR, Run, run_of
 
 from shipgen.harness import native, report
 from shipgen.harness.replay import copy_tree
-from shipgen.harness.runners import LocalRunner, Relayed
-from shipgen.harness.verify import Render, Report, Scenario, Stage, StaticTree, verify
+from shipgen.harness.runners import Relayed
+from shipgen.harness.verify import Render, Stage, StaticTree
 from shipgen.pipeline import resolve
 from shipgen.pipeline.model import Pipeline
 from shipgen.policy import load
 from shipgen.rendering import bundle
 from shipgen.targets import plan
 
-VECTOR = 'targets: {vector: {version: "0.57"}}'
-FILEBEAT = 'targets: {filebeat: {version: "9.0"}, vector: {version: "0.57"}}\nrelay: {target: vector}'
-ALL = POLICY.replace("{type: ray}", "{type: ray, components: [all]}")
-
 
 @pytest.fixture
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
     """Verify a policy on Filebeat: a recorded tree by its name, or a scenario."""
-    for program in ("loki", "filebeat", "vector"):
-        if shutil.which(program) is None:
-            reason = f"there is no `{program}` on PATH"
-            (pytest.fail if request.config.getoption("--require-shippers") else pytest.skip)(reason)
-
-    def run(
-        scenario: str | Scenario, policy: str = POLICY, change: Callable[[Render], Render] = lambda render: render
-    ) -> Report:
-        file = tmp_path / "policy.yaml"
-        file.write_text(policy.replace(VECTOR, FILEBEAT))
-        loaded = load([str(file)])
-        pipeline = resolve(loaded)
-        choice = plan.choose("filebeat", loaded, pipeline)
-        assert choice.target is not None, choice.diagnostics
-        assert choice.renders, choice.diagnostics
-        what = StaticTree(TREES / scenario) if isinstance(scenario, str) else scenario
-        render = change(lambda of: dict(bundle.of(of, [choice]).files))
-        return verify(pipeline, render, choice.target, choice.version, what, LocalRunner(), keep=tmp_path / "kept")
-
-    return run
-
-
-@pytest.mark.parametrize("tree", ["text", "json", "rotated", "text-worker-node", "process-exit"])
-def test_tree_arrives_whole(run: Run, tree: str) -> None:
-    found = run(tree)
-    assert found.ok, report.written(found, "text")
-    assert found.sinks["loki"].expected > 0
-
-
-@pytest.mark.parametrize("tree", ["json", "rotated"])
-def test_all_components_arrive(run: Run, tree: str) -> None:
-    found = run(tree, ALL)
-    assert found.ok, report.written(found, "text")
-
-
-@pytest.mark.parametrize("name", others.POLICIES)
-def test_policy(run: Run, name: str) -> None:
-    found = run("json", others.POLICIES[name])
-    assert found.ok, report.written(found, "text")
-    assert all(verdict.expected for verdict in found.sinks.values()) or name == "late-drop"
+    return run_of("filebeat", request, tmp_path)
 
 
 def test_live_files(run: Run) -> None:

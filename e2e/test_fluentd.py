@@ -28,33 +28,12 @@ from shipgen.rendering import bundle
 from shipgen.targets import plan
 
 RELAYED = POLICY + "relay: {target: fluentbit, address: 127.0.0.1:6044}\n"
-ALL = POLICY.replace("{type: ray}", "{type: ray, components: [all]}")
 
 
 @pytest.fixture
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
     """Verify a policy on Fluentd: a recorded tree by its name, or a scenario."""
     return run_of("fluentd", request, tmp_path)
-
-
-@pytest.mark.parametrize("tree", ["text", "json", "rotated", "text-worker-node", "process-exit"])
-def test_tree_arrives_whole(run: Run, tree: str) -> None:
-    found = run(tree)
-    assert found.ok, report.written(found, "text")
-    assert found.sinks["loki"].expected > 0
-
-
-@pytest.mark.parametrize("tree", ["json", "rotated"])
-def test_all_components_arrive(run: Run, tree: str) -> None:
-    found = run(tree, ALL)
-    assert found.ok, report.written(found, "text")
-
-
-@pytest.mark.parametrize("name", others.POLICIES)
-def test_policy(run: Run, name: str) -> None:
-    found = run("json", others.POLICIES[name])
-    assert found.ok, report.written(found, "text")
-    assert all(verdict.expected for verdict in found.sinks.values()) or name == "late-drop"
 
 
 def test_live_files(run: Run) -> None:

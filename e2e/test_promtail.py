@@ -15,7 +15,7 @@ import pytest
 import test_vector_live as live
 import test_vector_policies as others
 import yaml
-from policies import POLICY, TREES, Run, run_of
+from policies import ALL, POLICY, TREES, TWO_TENANTS, Run, run_of
 
 from shipgen.harness import report
 from shipgen.harness.replay import copy_tree
@@ -27,36 +27,13 @@ from shipgen.targets import plan
 from shipgen.targets.promtail import Promtail
 from shipgen.targets.promtail.jobs import FAILED
 
-ALL = POLICY.replace("{type: ray}", "{type: ray, components: [all]}")
-TWO = POLICY.replace("sinks: {", 'sinks: {other: {type: loki, endpoint: "http://b.invalid", tenant: x}, ')
-POLICIES = {name: text for name, text in others.POLICIES.items() if name != "two-sinks"} | {"two-tenants": TWO}
-"""Two sinks that differ in more than who they are is what Promtail can't do."""
+POLICIES = {name: text for name, text in others.POLICIES.items() if name != "two-sinks"} | {"two-tenants": TWO_TENANTS}
 
 
 @pytest.fixture
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
     """Verify a policy on Promtail."""
     return run_of("promtail", request, tmp_path)
-
-
-@pytest.mark.parametrize("tree", ["text", "json", "rotated", "text-worker-node", "process-exit"])
-def test_tree_arrives_whole(run: Run, tree: str) -> None:
-    found = run(tree)
-    assert found.ok, report.written(found, "text")
-    assert found.sinks["loki"].expected > 0
-
-
-@pytest.mark.parametrize("tree", ["json", "rotated"])
-def test_all_components_arrive(run: Run, tree: str) -> None:
-    found = run(tree, ALL)
-    assert found.ok, report.written(found, "text")
-
-
-@pytest.mark.parametrize("name", POLICIES)
-def test_policy(run: Run, name: str) -> None:
-    found = run("json", POLICIES[name])
-    assert found.ok, report.written(found, "text")
-    assert all(verdict.expected for verdict in found.sinks.values()) or name == "late-drop"
 
 
 @pytest.mark.parametrize("flag", ["", "-config.expand-env=true"])
